@@ -19,7 +19,7 @@ mod switch;
 
 pub use call::{Error, Handle};
 pub use clock::now;
-pub use group::{Group, set_time_slice};
+pub use group::{Group, set_time_slice, time_slice};
 pub use switch::Switch;
 
 use std::os::fd::OwnedFd;
@@ -272,6 +272,8 @@ mod tests {
             handle: 0x5c00_0015,
         };
         use std::os::fd::AsFd;
+        let asked = time_slice(process.as_fd(), number, group(file.as_raw_fd()));
+        assert!(matches!(asked, Err(Error::Io(_))), "{asked:?}");
         let told = set_time_slice(process.as_fd(), number, group(file.as_raw_fd()), 2000);
         assert!(matches!(told, Err(Error::Io(_))), "{told:?}");
         let missing = set_time_slice(process.as_fd(), number, group(-1), 2000);

@@ -181,6 +181,20 @@ class Monitor:
         """What it has open; nothing if it is not there."""
         return look(self.child.pid) if self.is_up() else None
 
+    def cpu_of_threads(self):
+        """The CPU seconds that the daemon's threads have used, by name."""
+        found = {}
+        for task in pathlib.Path(f"/proc/{self.child.pid}/task").iterdir():
+            try:
+                name = (task / "comm").read_text().strip()
+                # Nanoseconds at work, waiting, and how often.
+                used = int((task / "schedstat").read_text().split()[0])
+            except OSError:
+                # It has ended.
+                continue
+            found[name] = found.get(name, 0) + used / 1e9
+        return found
+
     def stop(self):
         if self.child.poll() is None:
             self.child.terminate()

@@ -28,7 +28,7 @@ JOBS = {
     "busy": (2, 20000, 0, ("launch", 1000, 1)),
     "waits": (4, 9000, 0, ("sync", 2000, 1)),
     "part": (8, 3000, 2, ("duty", 1000, 20_000_000)),
-    "holds": (8, 15000, 3, ("none", 0, 1)),
+    "holds": (8, 4500, 3, ("none", 0, 1)),
 }
 
 
@@ -125,7 +125,7 @@ class Slices:
         held, works = self.held, {}
         for name, (*_, (mode, us, n)) in JOBS.items():
             works[name] = (mode, self.rounds.get(us, 1), us, n)
-        before, cpu = self.page(), self.cpu_of_threads()
+        before, cpu = self.page(), self.monitor.cpu_of_threads()
         begin = time.monotonic()
         start = begin + 1
         new = self.folder / "new"
@@ -136,7 +136,7 @@ class Slices:
         late = self.page()
         told = self.said("done", 60)
         end = time.monotonic()
-        cpu = {thread: (used - cpu.get(thread, 0)) / (end - begin) for thread, used in self.cpu_of_threads().items()}
+        cpu = {thread: (used - cpu.get(thread, 0)) / (end - begin) for thread, used in self.monitor.cpu_of_threads().items()}
         time.sleep(SETTLES)
         after = self.page()
         self.last = after
@@ -168,20 +168,6 @@ class Slices:
         held.check("Time", "holds: idle seconds, and from when on it is called idle", idle and idle >= self.seconds and limit == 60 * IDLE_MINUTES, f"{idle} s, {limit} s", f"at least {self.seconds:g} s, {60 * IDLE_MINUTES} s")
         held.kept |= {"change_seconds": round(passed("softmig_gpu_seconds_total", who="change"), 3), "unclaimed_seconds": round(passed("softmig_gpu_seconds_total", who="unclaimed"), 3), "nvml_percent": busy and round(busy, 1), "monitor_percent_of_a_core": {thread: round(100 * part, 2) for thread, part in sorted(cpu.items()) if part >= 0.0001}}
         print("the monitor's threads, in % of a core:", held.kept["monitor_percent_of_a_core"], flush=True)
-
-    def cpu_of_threads(self):
-        """The CPU seconds that the daemon's threads have used, by name."""
-        found = {}
-        for task in pathlib.Path(f"/proc/{self.monitor.child.pid}/task").iterdir():
-            try:
-                name = (task / "comm").read_text().strip()
-                # Nanoseconds at work, waiting, and how often.
-                used = int((task / "schedstat").read_text().split()[0])
-            except OSError:
-                # It has ended.
-                continue
-            found[name] = found.get(name, 0) + used / 1e9
-        return found
 
     def commands(self):
         """What users and root are told, once the figures of the files are those of the page: five seconds at most."""
@@ -230,7 +216,7 @@ class Slices:
             held.near("The end", f"{name}: the event's charged seconds", end.get("charged_seconds"), round(self.last.of("softmig_slice_gpu_seconds_total", jobid=number), 3), 0.05, "s")
             peak = end.get("memory_peak_bytes")
             most = sum(self.watch.most[pid] for pid in self.pids[name]) / MIB
-# NVML is asked four times a second, so that it can miss what the program had for a moment.
+            # NVML is asked four times a second, so that it can miss what the program had for a moment.
             held.check("The end", f"{name}: the event's peak, against the most that NVML said", peak and -WITHIN_MIB <= peak / MIB - most <= MOMENTARY_MIB, f"{peak and peak / MIB:.2f} MiB", f"{most:.2f} MiB, at most {MOMENTARY_MIB} more")
             output = (self.folder / f"{name}.out").read_text(errors="replace")
             self.note(f"cat {name}.out", output)

@@ -394,6 +394,7 @@ impl GpuState {
                     process: session.pid,
                     wishes: said.wishes,
                     pending: session.new_pending(),
+                    slice: session.shortest_slice(),
                 }
             })
             .collect();

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::S
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use softmig_rm::{Channel, Group, set_time_slice};
+use softmig_rm::{Channel, Group, set_time_slice, time_slice};
 
 use super::clock::now;
 use super::page::Page;
 use super::rate_limit::RateLimit;
-use crate::schedule::shares::DEFAULT_SLICE_US;
 use crate::schedule::turns::Nanos;
 
 /// A process's seat.
@@ -28,9 +27,10 @@ pub(super) struct Session {
     channels: Mutex<Channels>,
     /// The version of the page's channels that these are.
     version: AtomicU32,
-    /// The time slice that its groups are to have, and have, in microseconds.
+    /// The time slice that its groups are to have, have, and had when that was last asked, in microseconds.
     slice: AtomicU64,
     has_slice: AtomicU64,
+    had_slice: AtomicU64,
     /// For how long it had work when that was last asked.
     pending: AtomicU64,
     /// When its channels were proven last.
@@ -79,6 +79,7 @@ impl Session {
             version: AtomicU32::new(0),
             slice: AtomicU64::new(0),
             has_slice: AtomicU64::new(0),
+            had_slice: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             proved: AtomicI64::new(0),
             unproven: AtomicI64::new(0),
@@ -145,25 +146,39 @@ impl Session {
         }
     }
 
-    /// Its groups are to have another time slice; the thread that listens here sets it.
+    /// Its groups are to have another time slice. The thread that listens here sets it, as soon as the process wants the GPU.
     pub(super) fn wish_slice(&self, micros: u64) {
-        if micros != 0 && self.slice.swap(micros, SeqCst) != micros {
+        if micros != 0 && self.slice.swap(micros, SeqCst) != micros && self.page.said().wishes {
             self.page.ring();
         }
+    }
+
+    /// The shortest time slice that its groups had since this was last asked, in microseconds; 0 for the driver's own.
+    pub(super) fn shortest_slice(&self) -> u64 {
+        let has = self.has_slice.load(SeqCst);
+        has.min(self.had_slice.swap(has, SeqCst))
     }
 
     /// Sees to what only the thread that listens here does, since it can take long: the process's files are used for it.
     pub(super) fn see_to_channels(&self) {
         let version = self.page.version();
-        let slice = self.slice.load(SeqCst);
         let is_new = self.version.load(SeqCst) != version;
         let unproven = self.unproven.load(SeqCst);
-        if is_new || unproven != 0 || self.has_slice.load(SeqCst) != slice {
+        // To set a slice takes as long as a kernel, and keeps the driver from other calls. An idle process needs none.
+        let slice = if self.page.said().wishes {
+            self.slice.load(SeqCst)
+        } else {
+            0
+        };
+        let is_other = slice != 0 && slice != self.has_slice.load(SeqCst);
+        if is_new || unproven != 0 || is_other {
             // It may change them as often as it likes.
             let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
             std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
             self.know(self.prove(slice));
-            self.has_slice.store(slice, SeqCst);
+            if is_new || is_other {
+                self.has_slice.store(slice, SeqCst);
+            }
             self.version.store(version, SeqCst);
             // Channels that were held since then are still to be proven.
             let _ = (self.unproven).compare_exchange(unproven, 0, SeqCst, SeqCst);
@@ -181,7 +196,8 @@ impl Session {
         *self.channels() = channels;
     }
 
-    /// Finds out which of the channels that it tells of are its own: those of groups whose time slice can be set by its files.
+    /// Finds out which of the channels that it tells of are its own: those of groups whose time slice its files tell. Sets this
+    /// slice, unless it is 0.
     fn prove(&self, slice: u64) -> Channels {
         if self.is_unruly.load(SeqCst) {
             return Channels::Not;
@@ -198,7 +214,6 @@ impl Session {
         let Some(told) = self.page.channels() else {
             return Channels::Not;
         };
-        let slice = if slice == 0 { DEFAULT_SLICE_US } else { slice };
         let group = |it: &softmig_region::seat::Channel| Group {
             file: it.file,
             client: it.client,
@@ -207,7 +222,13 @@ impl Session {
         let mut groups: Vec<Group> = told.iter().map(group).collect();
         groups.sort_unstable();
         groups.dedup();
-        groups.retain(|&group| set_time_slice(process.as_fd(), self.pid, group, slice).is_ok());
+        groups.retain(|&group| {
+            let has = time_slice(process.as_fd(), self.pid, group);
+            has.is_ok_and(|has| {
+                let is_right = slice == 0 || slice == has;
+                is_right || set_time_slice(process.as_fd(), self.pid, group, slice).is_ok()
+            })
+        });
         let own = told.iter().filter(|it| groups.contains(&group(it)));
         let own: Vec<Channel> = own
             .map(|it| Channel {

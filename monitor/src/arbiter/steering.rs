@@ -269,6 +269,8 @@ pub(super) struct Said {
     pub(super) wishes: bool,
     /// For how long it had work since the last time.
     pub(super) pending: Nanos,
+    /// The shortest time slice that it had since the last time, in microseconds; 0 for the driver's own.
+    pub(super) slice: u64,
 }
 
 /// The job of a process that has no seat, and what that may have.
@@ -388,10 +390,10 @@ impl Steering {
                 continue;
             };
             place.resident += stays.resident;
-            let (is_on, slice) = self.state(one.job).unwrap_or((true, 0));
+            let is_on = self.is_on(one.job);
             for &length in &stays.lengths {
                 // A job that is held was taken out with work left.
-                let is_cut = !is_on || length >= nearly(slice);
+                let is_cut = !is_on || length >= nearly(one.slice);
                 let interrupting = if is_cut { INTERRUPTING } else { 0 };
                 place.resident -= interrupting;
                 change += interrupting;

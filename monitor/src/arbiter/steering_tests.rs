@@ -16,6 +16,7 @@ fn busy() -> Said {
         process: 7,
         wishes: true,
         pending: 10 * MS,
+        slice: 0,
     }
 }
 
@@ -83,6 +84,30 @@ fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
         steering.look((100 + at * 10) * MS, &seen, &[busy()], &none);
     }
     assert!(slice(&steering) < of_a_yielding_job);
+}
+
+#[test]
+fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
+    let quarter = Share::new(1, 4).unwrap();
+    let mut steering = Steering::new(0);
+    steering.come(Job(1), quarter, Mode::Hard, 0);
+    let none = BTreeMap::new();
+    // It is to have a long slice, and its stays still end with the driver's own.
+    let stay = stays(&[Nanos::try_from(DEFAULT_SLICE_US * 1000).unwrap(); 10]);
+    for at in 1..=4 {
+        steering.look(at * 100 * MS, &stay, &[busy()], &none);
+        let (_, slice) = steering.state(Job(1)).unwrap();
+        assert!(slice > 2 * DEFAULT_SLICE_US, "{slice}");
+        assert_ne!(slice, slice_of_a_yielding_job(), "{at}");
+    }
+}
+
+/// The slice of a job that mostly yields.
+fn slice_of_a_yielding_job() -> u64 {
+    let mut steering = Steering::new(0);
+    steering.come(Job(1), Share::new(1, 4).unwrap(), Mode::Hard, 0);
+    steering.look(100 * MS, &stays(&[MS; 10]), &[busy()], &BTreeMap::new());
+    steering.state(Job(1)).unwrap().1
 }
 
 #[test]

@@ -29,6 +29,9 @@ const STEERED: &str = "by its own scheduler";
 /// Those of one that gives it up, for a job or for all.
 const TURNS: [&str; 2] = ["takes turns", "take turns"];
 
+/// The time slice of a group for which none was set, in microseconds.
+const DRIVERS_SLICE: u64 = 2048;
+
 /// How long shares are watched.
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -122,7 +125,6 @@ fn log_of(node: usize) -> Result<String> {
 
 /// The monitor of a node says that it steers, and has not given that up; and it has set time slices.
 fn is_steered(job: &Job) -> Result<()> {
-    const DRIVERS_SLICE: u64 = 2048;
     let said = log_of(job.node)?;
     ensure!(said.contains(STEERED), "{said}");
     ensure!(
@@ -170,8 +172,20 @@ fn a_job_that_needs_less_than_its_share_goes_at_its_own_pace_beside_busy_ones() 
 
 #[test]
 fn a_job_alone_has_its_hard_quarter() -> Result<()> {
-    let quarter = Job::start("alice", 2, QUARTER, BUSY)?;
-    quarter.has(20.0, 27.0)
+    const NODE: usize = 2;
+    let idle = "sleep infinity | ./takes cuMemAlloc 1048576 hold 1";
+    let command = format!("{idle} & ./paced {BUSY}");
+    let quarter = Job::run("alice", NODE, QUARTER, &command)?;
+    quarter.has(20.0, 27.0)?;
+    // Its idle process is held with it, and needs no time slice.
+    let driver = &quarter.site.drivers[NODE];
+    let groups = driver.groups(0);
+    let idle = groups.iter().find(|it| it.own_pid != quarter.pid);
+    let idle = *idle.context("one group alone")?;
+    ensure!(driver.time_slice(idle) == Some(DRIVERS_SLICE));
+    let are_held = || Ok(quarter.is_held()? && driver.is_held(idle));
+    quarter.site.cluster.wait_until("both held", are_held)?;
+    is_steered(&quarter)
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub const CHANNEL_GROUP: u32 = 0xa06c;
 pub const CHANNEL: u32 = 0xc86f;
 /// `NVA06C_CTRL_CMD_SET_TIMESLICE`.
 pub const SET_TIME_SLICE: u32 = 0xa06c_0103;
+/// `NVA06C_CTRL_CMD_GET_TIMESLICE`.
+pub const GET_TIME_SLICE: u32 = 0xa06c_0104;
 
 /// The control file's name below `/dev`.
 pub const CONTROL_FILE: &str = "nvidiactl";

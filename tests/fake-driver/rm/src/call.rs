@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-use softmig_fake_node::kernel::{ALLOCATE, CLIENT, CONTROL, FREE, MAP, SET_TIME_SLICE};
-use softmig_fake_node::{Node, place};
+use softmig_fake_node::kernel::{
+    ALLOCATE, CLIENT, CONTROL, FREE, GET_TIME_SLICE, MAP, SET_TIME_SLICE,
+};
+use softmig_fake_node::{Found, Node, place};
 
 use crate::client::Client;
 use crate::memory::Words;
@@ -147,8 +149,16 @@ fn control(node: &Node, clients: &mut BTreeMap<u32, Client>, file: c_int, words:
     let (handle, object, command) = (words.get(0), words.get(1), words.get(2));
     // SAFETY: the caller gives the structure of the command.
     let parameters = unsafe { Words::at(words.get_wide(4)) };
-    if command == SET_TIME_SLICE {
-        return set_time_slice(node, file, (handle, object), parameters.get_wide(0));
+    if command == SET_TIME_SLICE || command == GET_TIME_SLICE {
+        let Some(found) = group(node, file, (handle, object)) else {
+            return NO_CLIENT;
+        };
+        if command == SET_TIME_SLICE {
+            node.set_time_slice(found, parameters.get_wide(0));
+        } else {
+            parameters.set_wide(0, node.time_slice(found).unwrap_or(0));
+        }
+        return DONE;
     }
     let Some(client) = clients.get_mut(&handle) else {
         return NO_CLIENT;
@@ -193,19 +203,11 @@ fn disable(node: &Node, client: &Client, parameters: Words) -> Status {
     or(done.map(|_| ()), NOT_FOUND)
 }
 
-/// The driver takes a client by the open file alone that made it.
-fn set_time_slice(node: &Node, file: c_int, (client, group): (u32, u32), slice: u64) -> Status {
-    let Some(found) = node.find_group(client, group) else {
-        return NO_CLIENT;
-    };
-    if !found
-        .pid
-        .is_some_and(|pid| is_same_file((std::process::id(), file), (pid, found.file)))
-    {
-        return NO_CLIENT;
-    }
-    node.set_time_slice(found, slice);
-    DONE
+/// A group by its client's handle and its own. The driver takes a client by the open file alone that made it.
+fn group(node: &Node, file: c_int, (client, group): (u32, u32)) -> Option<Found> {
+    let found = node.find_group(client, group)?;
+    let its = (found.pid?, found.file);
+    is_same_file((std::process::id(), file), its).then_some(found)
 }
 
 /// Whether two processes' descriptors are of the same open file.

@@ -31,6 +31,12 @@ impl Words {
         unsafe { self.0.wrapping_add(number).write(value) };
     }
 
+    /// Writes two words, the lower half first.
+    pub(crate) fn set_wide(self, number: usize, value: u64) {
+        self.set(number, value as u32);
+        self.set(number + 1, (value >> 32) as u32);
+    }
+
     /// Writes bytes from a word on.
     pub(crate) fn set_bytes(self, number: usize, bytes: &[u8]) {
         for (word, four) in (number..).zip(bytes.as_chunks::<4>().0) {
