@@ -33,7 +33,7 @@ pub fn set_time_slice(
 /// How long a group may run before the next one comes, in microseconds. The answer proves whose group it is: the driver takes
 /// a client's handle only by the open file that made it, and that file must be the process's.
 ///
-/// The driver knows the answer without asking the GPU, so this takes a hundredth of the time of [`set_time_slice`].
+/// The driver knows the answer without asking the GPU, so this takes a tenth of the time of [`set_time_slice`].
 ///
 /// `number` is the process's, of which `process` is the file. The driver's file is open here during the call alone: it keeps all
 /// that the process has on the GPU.

@@ -228,3 +228,30 @@ fn git(words: &[&str]) -> Command {
     command.args(words).current_dir(project());
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regex::Regex;
+
+    #[test]
+    fn no_file_is_in_two_packages() {
+        let source = Regex::new(r#""\.\./target/stage/([^"]+)""#).unwrap();
+        let sources = CRATES.map(|name| {
+            let text = fs::read_to_string(project().join(name).join("Cargo.toml")).unwrap();
+            let found = source.captures_iter(&text).map(|it| it[1].to_owned());
+            (name, found.collect::<Vec<_>>())
+        });
+        for (name, patterns) in &sources {
+            assert!(!patterns.is_empty(), "{name}");
+            for pattern in patterns {
+                let text = format!("^{}$", regex::escape(pattern).replace(r"\*", "[^/]*"));
+                let is_it = Regex::new(&text).unwrap();
+                for (other, theirs) in sources.iter().filter(|(other, _)| other != name) {
+                    let same = theirs.iter().find(|it| is_it.is_match(it));
+                    assert_eq!(same, None, "{pattern} of {name} is {other}'s too");
+                }
+            }
+        }
+    }
+}

@@ -28,10 +28,9 @@ use super::turns::{Book, Job, Nanos};
 
 const MS: Nanos = 1_000_000;
 
-/// Interval of looks while a job is held until others catch up.
+/// Interval of looks while a job is held until others catch up, and the shortest while one could come to be held.
 pub const RECHECK: Nanos = 4 * MS;
-/// Bounds of the interval between looks while a job could come to be held.
-const MIN_INTERVAL: Nanos = 2 * MS;
+/// The longest interval of looks while a job could come to be held.
 const MAX_INTERVAL: Nanos = 16 * MS;
 
 /// A job is held when its virtual time leads by more than this and one slice of its own, until it leads by no more than
@@ -396,7 +395,7 @@ impl Sharing {
         let is_full = self.is_full();
         let times = self.jobs.values();
         let times = times.filter_map(|it| it.until_next(least, is_full));
-        let soonest = times.min()?.clamp(MIN_INTERVAL, MAX_INTERVAL);
+        let soonest = times.min()?.clamp(RECHECK, MAX_INTERVAL);
         Some(now + soonest)
     }
 }
