@@ -27,7 +27,7 @@ from facts import HERE, machine, options
 
 SOURCES = HERE / "channels_facts"
 # Of preload.c; of work.cu's `struct seen`.
-LIST, SET_TIMESLICE, SCHEDULE, DISABLE = range(4)
+LIST, SET_TIMESLICE, SCHEDULE, DISABLE, GET_TIMESLICE = range(5)
 DONE, LAUNCHED, READY, STOP = range(4)
 # NV_EVENT_BUFFER_FECS_CTXSWTAG_*: a context comes to the GPU, and goes.
 SIMPLE_START, SIMPLE_END = 6, 7
@@ -192,14 +192,16 @@ class Lab:
         return {name: self.mix(kinds, seconds=3) for name, kinds in mixes.items()}
 
     def setting_slices(self):
-        """Four with 5000 us, where a slice is set 80 times a second; in `slices` they are left alone."""
-        programs, costs = [Program(self, MIDDLE) for _ in range(4)], []
+        """Four with 5000 us, where a slice is set 80 times a second, and then asked for; in `slices` they are left alone."""
+        programs, costs, asked = [Program(self, MIDDLE) for _ in range(4)], [], []
         before, begun = sum(program[DONE] for program in programs), time.monotonic()
         while time.monotonic() - begun < 1:
-            costs.append(programs[len(costs) % 4].ask(SET_TIMESLICE, 5000 + len(costs) % 7 * 100)[1])
+            program, slice_us = programs[len(costs) % 4], 5000 + len(costs) % 7 * 100
+            costs.append(program.ask(SET_TIMESLICE, slice_us)[1])
+            asked.append(program.ask(GET_TIMESLICE, slice_us))
             time.sleep(0.0125)
         done = sum(program[DONE] for program in programs) - before
-        return {"sum_of_work": round(done / (time.monotonic() - begun) / self.alone[MIDDLE], 4), "set_us": ordered(costs), "ends": [program.end() for program in programs]}
+        return {"sum_of_work": round(done / (time.monotonic() - begun) / self.alone[MIDDLE], 4), "set_us": ordered(costs), "get_us": ordered(us for _, us in asked), "wrong_answers": sum(status != 0 for status, _ in asked), "ends": [program.end() for program in programs]}
 
     def switched(self, kinds, switch, prefix=()):
         """Off 12 times for 30 ms each; then off for 37.5 of each 50 ms. `switch(program, on)` gives status and us."""

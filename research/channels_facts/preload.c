@@ -14,12 +14,13 @@
 
 #define NVA06C_CTRL_CMD_GPFIFO_SCHEDULE 0xa06c0101
 #define NVA06C_CTRL_CMD_SET_TIMESLICE 0xa06c0103
+#define NVA06C_CTRL_CMD_GET_TIMESLICE 0xa06c0104
 
 // The long form of an allocation: with the rights that are asked for.
 struct rm_alloc_rights { uint32_t client, parent, object, class; uint64_t parameters, rights; uint32_t size, flags, status; };
 
 // What channels_facts.py sends and gets.
-enum { LIST, SET_TIMESLICE, SCHEDULE, DISABLE };
+enum { LIST, SET_TIMESLICE, SCHEDULE, DISABLE, GET_TIMESLICE };
 struct request { uint32_t what, reserved; uint64_t value; };
 struct answer { uint32_t status, count; double us; uint32_t clients[64], channels[64]; };
 
@@ -44,6 +45,12 @@ static struct answer answered(struct request request) {
     }
     double begun = now_us();
     if (request.what == SET_TIMESLICE) answer.status = control(group, NVA06C_CTRL_CMD_SET_TIMESLICE, &request.value, sizeof request.value);
+    if (request.what == GET_TIMESLICE) {
+        uint64_t slice = 0;
+        answer.status = control(group, NVA06C_CTRL_CMD_GET_TIMESLICE, &slice, sizeof slice);
+        // It is what was set.
+        if (slice != request.value) answer.status = ~0u;
+    }
     if (request.what == SCHEDULE) {
         uint8_t enable[3] = {request.value, 0, 0};
         answer.status = control(group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, enable, sizeof enable);
