@@ -3,6 +3,9 @@
 //!
 //! sacctmgr sets it as root, whom slurmdbd lets do that. Nothing there is replaced: a summary gets what it lacks, and any
 //! other text stays. Nodes of a job write one after the other; each looks again whether its own part is still there.
+//!
+//! Of a job that was restarted, sacctmgr changes the last run only. So an earlier run's summary is dropped once slurmdbd
+//! knows a later run: it would count as that run's, which could not replace it.
 
 use serde::{Deserialize, Serialize};
 use softmig_node::job::JobId;
@@ -30,6 +33,8 @@ const LONGEST: u64 = 1 << 20;
 pub struct Delivery {
     /// The job.
     pub job: u32,
+    /// When the run of it began that the summary is of, in seconds since 1970. Slurm says so from 23.02 on.
+    pub start: Option<u32>,
     /// Where Slurm's commands are.
     pub folder: PathBuf,
     /// Where slurm.conf is, if Slurm said so.
@@ -68,11 +73,12 @@ impl Delivery {
     pub fn deliver(&self) -> Result<(), String> {
         let slurm_conf = self.slurm_conf.clone().map(PathBuf::into_os_string);
         let commands = Commands::in_folder(&self.folder, slurm_conf);
+        check_release(&commands)?;
         let slurm = Slurm {
             commands,
             job: JobId::parse(&self.job.to_string()).ok_or("no job")?,
+            start: self.start.ok_or("Slurm did not say when this run began")?,
         };
-        slurm.check_release()?;
         let pause = |seconds| std::thread::sleep(Duration::from_secs(seconds));
         write(&self.summary, &slurm, pause)
     }
@@ -80,7 +86,8 @@ impl Delivery {
 
 /// Slurm's accounting of a job.
 trait Accounting {
-    /// The job's name in sacctmgr, and its AdminComment; `None` as long as slurmdbd does not know the job.
+    /// The job's name in sacctmgr, and its AdminComment; `None` as long as slurmdbd does not know the job. It is an error if
+    /// slurmdbd gives another run of the job.
     fn look(&self) -> Result<Option<(String, String)>, String>;
     fn set(&self, name: &str, comment: &str) -> Result<(), String>;
 }
@@ -115,19 +122,41 @@ fn step(summary: &Js1, slurm: &impl Accounting) -> Result<bool, String> {
 struct Slurm {
     commands: Commands,
     job: JobId,
+    /// When the run began.
+    start: u32,
+}
+
+fn check_release(commands: &Commands) -> Result<(), String> {
+    let answer = commands.answer("sacctmgr", &["--version"]);
+    let answer = answer.map_err(|error| error.to_string())?;
+    let release: SlurmVersion = answer.parse()?;
+    match release.keeps_case_of_admin_comment() {
+        true => Ok(()),
+        false => Err(format!(
+            "sacctmgr of Slurm {release} makes an AdminComment lower case; it takes {} or later",
+            SlurmVersion::KEEPS_CASE_OF_ADMIN_COMMENT
+        )),
+    }
 }
 
 impl Slurm {
-    fn check_release(&self) -> Result<(), String> {
-        let answer = self.commands.answer("sacctmgr", &["--version"]);
-        let answer = answer.map_err(|error| error.to_string())?;
-        let release: SlurmVersion = answer.parse()?;
-        match release.keeps_case_of_admin_comment() {
-            true => Ok(()),
-            false => Err(format!(
-                "sacctmgr of Slurm {release} makes an AdminComment lower case; it takes {} or later",
-                SlurmVersion::KEEPS_CASE_OF_ADMIN_COMMENT
-            )),
+    /// The run's own line of what sacct said.
+    fn read(&self, answer: &str) -> Result<Option<(String, String)>, String> {
+        // The number of an array's last task names the array, too.
+        let own = self.job.to_string();
+        let row = answer.lines().find_map(|line| {
+            let mut fields = line.splitn(4, '|');
+            let raw = fields.next()?;
+            let (name, start) = (fields.next()?, fields.next()?);
+            (raw == own).then(|| (name, start, fields.next().unwrap_or("")))
+        });
+        match row {
+            // The start of a run that waits is no number.
+            Some((_, start, _)) if start.parse() != Ok(self.start) => {
+                Err("slurmdbd gives another run of the job: Slurm restarted it".to_string())
+            }
+            Some((name, _, comment)) => Ok(Some((name.to_string(), comment.to_string()))),
+            None => Ok(None),
         }
     }
 }
@@ -135,26 +164,18 @@ impl Slurm {
 impl Accounting for Slurm {
     fn look(&self) -> Result<Option<(String, String)>, String> {
         let which = format!("--jobs={}", self.job);
-        let answer = self.commands.answer(
+        let answer = self.commands.answer_in_seconds(
             "sacct",
             &[
                 "--allocations",
                 "--noheader",
                 "--parsable2",
-                "--format=JobIDRaw,JobID,AdminComment",
+                "--format=JobIDRaw,JobID,Start,AdminComment",
                 &which,
             ],
         );
         let answer = answer.map_err(|error| error.to_string())?;
-        // The number of an array's last task names the array, too.
-        let own = self.job.to_string();
-        let row = answer.lines().find_map(|line| {
-            let mut fields = line.splitn(3, '|');
-            let raw = fields.next()?;
-            let name = fields.next()?;
-            (raw == own).then(|| (name.to_string(), fields.next().unwrap_or("").to_string()))
-        });
-        Ok(row)
+        self.read(&answer)
     }
 
     fn set(&self, name: &str, comment: &str) -> Result<(), String> {
@@ -249,6 +270,23 @@ mod tests {
             (slurm.sets.get(), &**slurm.comment.borrow()),
             (0, "ticket 4711")
         );
+    }
+
+    #[test]
+    fn the_row_of_another_run_is_not_taken() {
+        let slurm = Slurm {
+            commands: Commands::in_folder("/usr/bin".as_ref(), None),
+            job: JobId::parse("7").unwrap(),
+            start: 1000,
+        };
+        let there = Ok(Some(("6_2".to_string(), "a|b".to_string())));
+        assert_eq!(slurm.read("6|6_3|1000|\n7|6_2|1000|a|b\n"), there);
+        assert_eq!(slurm.read("6|6_3|1000|\n"), Ok(None));
+        // The next run, which waits or runs, and an earlier one.
+        for start in ["Unknown", "None", "2000", "900"] {
+            let told = slurm.read(&format!("7|6_2|{start}|\n"));
+            assert!(told.unwrap_err().contains("another run"), "{start}");
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! slurmctld takes no AdminComment of a job whose epilog runs (seen on 22.05 and 24.11: "Job has already finished"), and
 //! slurmdbd may not know the job's end yet. So a process of its own writes the summary after this program has ended: the
 //! node takes its next job meanwhile.
+//!
+//! The figures are of the run whose conf is here. They are written for that run alone: Slurm restarts a job under its old
+//! number.
 
 use crate::delivery::Delivery;
 use softmig_node::job::Job;
@@ -16,38 +19,55 @@ use std::path::PathBuf;
 
 /// Has the job's summary written, if the policy says so and there is one. Tells what went wrong.
 pub fn leave(node: &Node, job: &Job, commands: Option<&Commands>) -> Result<(), String> {
-    // Most jobs have no GPU, and so need no policy.
-    if !node.run.join(format!("{}.conf", job.id)).exists() {
+    let Some(delivery) = of_run(node, job, commands)? else {
         return Ok(());
-    }
-    if !node
-        .policy()
-        .is_ok_and(|policy| policy.report.admin_comment)
-    {
-        return Ok(());
-    }
-    let commands = commands.ok_or("no sacctmgr in /usr/bin, in /usr/local/bin or beside slurmd")?;
-    let Some(used) = usage_socket::ask(node) else {
-        return Err("the monitor gives no figures".to_string());
-    };
-    let Some(js1) = summary(&used, job, clock::now()) else {
-        return Ok(());
-    };
-    let delivery = Delivery {
-        job: job.id.get(),
-        folder: commands.folder().to_path_buf(),
-        slurm_conf: job.slurm_conf.clone().map(PathBuf::from),
-        summary: js1,
     };
     delivery
         .send()
         .map_err(|error| format!("starting to write it: {error}"))
 }
 
+/// What is to be written of the run whose conf is here; `None` if nothing is, as when it is a later run than the one that
+/// ended.
+fn of_run(node: &Node, job: &Job, commands: Option<&Commands>) -> Result<Option<Delivery>, String> {
+    // Most jobs have no GPU, and so need no policy.
+    if !node.run.join(format!("{}.conf", job.id)).exists() {
+        return Ok(None);
+    }
+    let Ok(Some(run)) = node.open() else {
+        return Ok(None);
+    };
+    if run.is_of_later_run(job) {
+        return Ok(None);
+    }
+    // Not the job's: an epilog of a run on which slurmctld gave up can be told of the next run.
+    let start = run.conf(job.id).and_then(|conf| conf.start);
+    drop(run);
+    if !node
+        .policy()
+        .is_ok_and(|policy| policy.report.admin_comment)
+    {
+        return Ok(None);
+    }
+    let commands = commands.ok_or("no sacctmgr in /usr/bin, in /usr/local/bin or beside slurmd")?;
+    let Some(used) = usage_socket::ask(node) else {
+        return Err("the monitor gives no figures".to_string());
+    };
+    Ok(
+        summary(&used, job, start, clock::now()).map(|js1| Delivery {
+            job: job.id.get(),
+            start,
+            folder: commands.folder().to_path_buf(),
+            slurm_conf: job.slurm_conf.clone().map(PathBuf::from),
+            summary: js1,
+        }),
+    )
+}
+
 /// The job's summary; `None` if the monitor knows nothing of the job.
-fn summary(used: &usage::Node, job: &Job, now: i64) -> Option<Js1> {
+fn summary(used: &usage::Node, job: &Job, start: Option<u32>, now: i64) -> Option<Js1> {
     let own = used.jobs.iter().find(|own| own.job == job.id.get())?;
-    let start = job.start.map_or(own.since, f64::from);
+    let start = start.map_or(own.since, f64::from);
     let ran = now as f64 - start;
     // The cast cuts what a nonsensical time gives.
     Js1::of(used, own, &job.node, ran.max(0.0) as u64)
@@ -56,11 +76,20 @@ fn summary(used: &usage::Node, job: &Job, now: i64) -> Option<Js1> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use softmig_node::allowance::{Allowance, Source};
+    use softmig_node::record::{conf_of, record};
+    use softmig_policy::node::job_conf::Gpus;
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
 
-    fn job() -> Job {
+    /// The run of the job that began then.
+    fn job(start: &str) -> Job {
+        let uid = rustix::process::getuid().as_raw().to_string();
         Job::read(|name| match name {
             "SLURM_JOB_ID" => Some("7".into()),
-            "SLURM_JOB_UID" => Some("1000".into()),
+            "SLURM_JOB_UID" => Some(uid.clone().into()),
+            "SLURM_JOB_START_TIME" => Some(start.into()),
             "SLURMD_NODENAME" => Some("n1".into()),
             _ => None,
         })
@@ -74,12 +103,48 @@ mod tests {
     #[test]
     fn the_monitors_figures_become_a_summary_under_slurms_name_of_the_node() {
         let used: usage::Node = serde_json::from_str(FIGURES).unwrap();
-        let js1 = summary(&used, &job(), 1100).unwrap();
+        let js1 = summary(&used, &job("1000"), None, 1100).unwrap();
         assert_eq!(js1.nodes["n1"].gpu_used_memory["3"], 900.into());
         assert_eq!(js1.nodes["n1"].gpu_utilization["3"].as_f64(), Some(80.0));
         assert_eq!(js1.total_time, Some(100.into()));
         let mut without = used.clone();
         without.jobs.pop();
-        assert_eq!(summary(&without, &job(), 1100), None);
+        assert_eq!(summary(&without, &job("1000"), None, 1100), None);
+        let js1 = summary(&used, &job("1000"), Some(1040), 1100).unwrap();
+        assert_eq!(js1.total_time, Some(60.into()));
+    }
+
+    #[test]
+    fn a_summary_is_of_the_run_whose_conf_is_here_and_a_late_epilog_leaves_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let uid = rustix::process::getuid().as_raw();
+        let node = Node::in_folder(folder.path(), uid);
+        fs::write(
+            &node.policy,
+            "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n[report]\nadmin_comment = true\n",
+        )
+        .unwrap();
+        let conf = conf_of(
+            &job("2000"),
+            &Allowance::Whole(Source::Tag),
+            Gpus::default(),
+            None,
+        );
+        record(&node, &job("2000"), conf.as_ref()).unwrap();
+        let monitor = UnixListener::bind(node.run.join(usage_socket::NAME)).unwrap();
+        std::thread::spawn(move || {
+            for client in monitor.incoming() {
+                client.unwrap().write_all(FIGURES.as_bytes()).unwrap();
+            }
+        });
+        let commands = Commands::in_folder(folder.path(), None);
+        let of_run = |start| {
+            let delivery = of_run(&node, &job(start), Some(&commands)).unwrap();
+            delivery.map(|delivery| delivery.start)
+        };
+        assert_eq!(of_run("1000"), None);
+        assert_eq!(of_run("2000"), Some(Some(2000)));
+        // The run here is the earlier one, on which slurmctld gave up.
+        assert_eq!(of_run("3000"), Some(Some(2000)));
     }
 }

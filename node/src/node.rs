@@ -163,14 +163,18 @@ impl Run {
         self.dir.read(&conf_name(id), LONGEST_CONF)
     }
 
+    /// A job's conf; `None` also if it cannot be read.
+    pub fn conf(&self, id: JobId) -> Option<JobConf> {
+        let text = self.conf_text(id).ok().flatten();
+        text.and_then(|text| JobConf::parse(&text).ok())
+    }
+
     /// Whether the conf here was written for this very run of the job, so that its processes may be running:
     /// Slurm can call the prolog twice. The conf's other lines may differ, such as the UUIDs that the driver knows.
     ///
     /// Before 23.02 nothing tells a run from one of an older job with the same number, so there it is not.
     pub fn is_of_this_run(&self, job: &Job) -> bool {
-        let text = self.conf_text(job.id).ok().flatten();
-        let conf = text.and_then(|text| JobConf::parse(&text).ok());
-        conf.is_some_and(|conf| {
+        self.conf(job.id).is_some_and(|conf| {
             let started = job.start.is_some() && job.start == conf.start;
             started && conf.uid == job.uid && conf.run == job.run.unwrap_or(0)
         })
@@ -189,9 +193,7 @@ impl Run {
     /// without a credential needs both accidents at once, and then leaves the job without GPU, not without limits. A
     /// conf that cannot be read, or is another user's, does not count as a later run of this job.
     pub fn is_of_later_run(&self, job: &Job) -> bool {
-        let text = self.conf_text(job.id).ok().flatten();
-        let conf = text.and_then(|text| JobConf::parse(&text).ok());
-        conf.is_some_and(|conf| {
+        self.conf(job.id).is_some_and(|conf| {
             let earlier = match (job.start, conf.start) {
                 (Some(ended), Some(here)) => ended < here,
                 _ => job.run.is_some_and(|run| run < conf.run),

@@ -134,6 +134,13 @@ impl Commands {
         output(command, PATIENCE, LONGEST)
     }
 
+    /// The same with times in seconds since 1970.
+    pub fn answer_in_seconds(&self, program: &str, arguments: &[&str]) -> Result<String, AskError> {
+        let mut command = self.command(&self.folder.join(program));
+        command.args(arguments).env("SLURM_TIME_FORMAT", "%s");
+        output(command, PATIENCE, LONGEST)
+    }
+
     /// The same where the answer is about all nodes or all people of a cluster.
     pub fn long_answer(&self, program: &str, arguments: &[&str]) -> Result<String, AskError> {
         let mut command = self.command(&self.folder.join(program));
@@ -274,6 +281,13 @@ mod tests {
             assert!(matches!(late, Err(AskError::Late)), "{script}");
             assert!(start.elapsed() < Duration::from_secs(50), "{script}");
         }
+    }
+
+    #[test]
+    fn times_in_seconds_are_asked_for_in_slurms_own_way() {
+        let commands = Commands::in_folder(Path::new("/usr/bin"), None);
+        let seen = commands.answer_in_seconds("env", &[]).unwrap();
+        assert!(seen.contains("SLURM_TIME_FORMAT=%s\n"), "{seen}");
     }
 
     #[test]
