@@ -92,6 +92,7 @@ codes! {
     SettingTwice Warn "SETTING_TWICE",
     TagField Error "TAG_FIELD",
     LegacyMps Warn "LEGACY_MPS",
+    PrivateData Warn "PRIVATE_DATA",
     // The GPUs of the nodes.
     MpsAndShard Error "MPS_AND_SHARD",
     GpusUntyped Error "GPUS_UNTYPED",

@@ -31,6 +31,7 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     plugins(cluster, &mut found);
     control_groups::check(cluster, &mut found);
     tag(policy, cluster, &mut found);
+    private_data(policy, cluster, &mut found);
     if policy.mps().is_some() && !cluster.settings.has("GresTypes", "mps") {
         found.push(Finding::new(
             Code::LegacyMps,
@@ -245,6 +246,26 @@ fn tag(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
+/// Figures of jobs that Slurm hides.
+fn private_data(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
+    if !cluster.settings.has("PrivateData", "jobs") {
+        return;
+    }
+    let metrics = &policy.node().metrics;
+    let ways = [
+        metrics.textfile.as_ref().map(|_| "textfile"),
+        metrics.exporters.as_ref().map(|_| "exporters"),
+    ];
+    found.extend(ways.into_iter().flatten().map(|way| {
+        Finding::new(
+            Code::PrivateData,
+            "[metrics] in policy.toml",
+            format!("PrivateData=jobs hides other users' jobs, and {way} tells all users of them"),
+            format!("take {way} out, and have Prometheus ask softmig-exporter, with --tls-client-ca or at a unix socket"),
+        )
+    }));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,5 +404,24 @@ mod tests {
         assert_eq!(codes(&check(&legacy, &cluster)), ["LEGACY_MPS"]);
         cluster.settings.set("GresTypes", "gpu,mps,shard");
         assert!(check(&legacy, &cluster).is_empty());
+    }
+
+    #[test]
+    fn what_slurm_hides_is_not_shown_by_metrics() {
+        let textfile = "[metrics]\ntextfile = \"/var/lib/softmig/softmig.prom\"\n";
+        let exporters =
+            "[metrics]\nexporters = \"https://%n:9836\"\nexporters_ca = \"/etc/softmig/ca.pem\"\n";
+        let mut cluster = cluster();
+        for metrics in [textfile, exporters] {
+            assert!(check(&policy_with(metrics), &cluster).is_empty());
+        }
+        cluster.settings.set("PrivateData", "accounts,jobs");
+        assert!(check(&policy(), &cluster).is_empty());
+        for metrics in [textfile, exporters] {
+            assert_eq!(
+                codes(&check(&policy_with(metrics), &cluster)),
+                ["PRIVATE_DATA"]
+            );
+        }
     }
 }

@@ -28,6 +28,7 @@ pub(super) fn examples() -> Vec<Example> {
 
 const SPREAD: &str = "[placement]\nshards = \"spread\"\n";
 const EXTRA: &str = "[tag]\nfield = \"extra\"\n";
+const METRICS: &str = "[metrics]\ntextfile = \"/var/lib/softmig/softmig.prom\"\n";
 const MPS: &str = "[legacy.mps]\ntype = \"l40s\"\nunits_per_gpu = 320\n";
 
 /// One setting of slurm.conf.
@@ -62,6 +63,7 @@ fn settings() -> Vec<Example> {
         (Code::TagField, EXTRA, scheduler),
         (Code::TagField, "", scheduler),
         (Code::LegacyMps, MPS, ("GresTypes", "gpu,shard")),
+        (Code::PrivateData, METRICS, ("PrivateData", "jobs")),
         (Code::DefPerGpu, "", ("DefCpuPerGPU", "4")),
         (Code::DefPerGpu, "", ("JobDefaults", "DefMemPerGPU=100")),
         (
