@@ -29,7 +29,8 @@ pub(crate) struct Job {
     pub(crate) qos: String,
     /// When it started, or when Slurm expects it to: local time.
     pub(crate) start: Option<String>,
-    /// The GPUs and shards that it asked for.
+    /// The GPUs and shards that it asked for, as its user typed them. Several options can mean the same ones, so each type has the
+    /// largest count of all options.
     pub(crate) asked: Vec<Configured>,
     /// Its GPUs and shards on each node; `None` where that is not known.
     pub(crate) places: Vec<(String, Option<Vec<Placed>>)>,
@@ -94,21 +95,26 @@ impl Job {
         Some((kind(), first.count))
     }
 
-    /// Its GPUs, as `--gres` takes them.
+    /// The GPUs and shards that it has on all of its nodes; `None` for a job that waits, and where Slurm does not say it.
+    pub(crate) fn held(&self) -> Option<Vec<Configured>> {
+        if self.waits() {
+            return None;
+        }
+        let mut held = Vec::new();
+        for (_, gres) in &self.places {
+            held.extend(gres.as_ref()?.iter().map(|placed| placed.gres.clone()));
+        }
+        let held = by_type(held.into_iter(), u64::saturating_add);
+        (!held.is_empty()).then_some(held)
+    }
+
+    /// The GPUs that it has, else those that it asked for, as `--gres` takes them.
     pub(crate) fn gpus(&self) -> String {
-        let given = self.places.iter().find_map(|(_, gres)| gres.as_ref());
-        let given = given.map(|gres| gres.iter().map(|placed| &placed.gres));
-        let all: Vec<&Configured> = match given {
-            Some(given) if self.asked.is_empty() => given.collect(),
-            _ => self.asked.iter().collect(),
-        };
-        let texts = all
-            .iter()
-            .filter(|gres| is_gpu(gres))
-            .map(|gres| match &gres.kind {
-                Some(kind) => format!("{}:{kind}:{}", gres.name, gres.count),
-                None => format!("{}:{}", gres.name, gres.count),
-            });
+        let all = self.held().unwrap_or_else(|| self.asked.clone());
+        let texts = all.iter().map(|gres| match &gres.kind {
+            Some(kind) => format!("{}:{kind}:{}", gres.name, gres.count),
+            None => format!("{}:{}", gres.name, gres.count),
+        });
         texts.collect::<Vec<_>>().join(",")
     }
 }
@@ -147,6 +153,22 @@ fn is_gpu(gres: &Configured) -> bool {
     ["gpu", "shard"].contains(&gres.name.as_str())
 }
 
+/// The GPUs and shards of a list, those of one type in one entry.
+fn by_type(
+    list: impl Iterator<Item = Configured>,
+    join: impl Fn(u64, u64) -> u64,
+) -> Vec<Configured> {
+    let mut all: Vec<Configured> = Vec::new();
+    for one in list.filter(|gres| is_gpu(gres) && gres.count > 0) {
+        let is_same = |own: &&mut Configured| own.name == one.name && own.kind == one.kind;
+        match all.iter_mut().find(is_same) {
+            Some(own) => own.count = join(own.count, one.count),
+            None => all.push(one),
+        }
+    }
+    all
+}
+
 fn job(line: &str, lines: &HashMap<u32, Option<&str>>) -> Option<Job> {
     let columns: Vec<&str> = line.split('|').map(str::trim).collect();
     let own: [&str; COLUMNS.len()] = columns.get(..COLUMNS.len())?.try_into().ok()?;
@@ -170,10 +192,7 @@ fn job(line: &str, lines: &HashMap<u32, Option<&str>>) -> Option<Job> {
     let line = lines.get(&id).copied().flatten();
     let places = line.map(|line| placed::of_job(line, |node| nodes.contains(node)));
     let unknown = || nodes.iter().map(|node| (node.clone(), None)).collect();
-    let asked = asked
-        .iter()
-        .flat_map(|asked| Configured::parse(asked))
-        .filter(is_gpu);
+    let asked = asked.iter().flat_map(|asked| Configured::parse(asked));
     Some(Job {
         id,
         name: name.to_string(),
@@ -186,7 +205,53 @@ fn job(line: &str, lines: &HashMap<u32, Option<&str>>) -> Option<Job> {
         start: Some(start)
             .filter(|start| start.contains('T'))
             .map(str::to_string),
-        asked: asked.collect(),
+        asked: by_type(asked, u64::max),
         places: places.unwrap_or_else(unknown),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(options: &str, state: &str, gres: &[&str]) -> Job {
+        let nodes = (1..=gres.len()).map(|at| format!("n{at}"));
+        let nodes: Vec<String> = nodes.collect();
+        let line = format!(
+            "7|7|a|b|{state}|None|main|c|N/A|{}|{options}",
+            nodes.join(",")
+        );
+        let groups = nodes.iter().zip(gres);
+        let groups =
+            groups.map(|(node, gres)| format!("Nodes={node} CPU_IDs=0 Mem=1 GRES={gres} "));
+        let details = format!("JobId=7 {}", groups.collect::<String>());
+        all(&line, &details).remove(0)
+    }
+
+    #[test]
+    fn a_job_has_its_gpus_on_all_nodes_and_not_the_number_that_was_typed() {
+        // -N2 --gres=gpu:l40s:2
+        let per_node = "N/A|gres/gpu:l40s:2|N/A|N/A|";
+        let here = "gpu:l40s:2(IDX:0-1)";
+        let runs = only(per_node, "RUNNING", &[here, here]);
+        assert_eq!(runs.gpus(), "gpu:l40s:4");
+        assert_eq!(only(per_node, "PENDING", &[]).gpus(), "gpu:l40s:2");
+        // --gpus=4 --gpus-per-node=2
+        let twice = "gres/gpu:4|gres/gpu:2|N/A|N/A|";
+        assert_eq!(only(twice, "PENDING", &[]).gpus(), "gpu:4");
+        let runs = only(twice, "RUNNING", &[here, here]);
+        assert_eq!(runs.gpus(), "gpu:l40s:4");
+        // --exclusive
+        let runs = only("N/A|N/A|N/A|N/A|", "RUNNING", &[here, "gpu:l40s:1(IDX:0)"]);
+        assert_eq!(runs.gpus(), "gpu:l40s:3");
+    }
+
+    #[test]
+    fn where_slurm_does_not_say_what_a_job_has_what_it_asked_for_is_told() {
+        let per_node = "N/A|gres/gpu:l40s:2|N/A|N/A|";
+        let mut runs = only(per_node, "RUNNING", &["gpu:l40s:2(IDX:0-1)"]);
+        runs.places.push(("n2".into(), None));
+        assert_eq!((runs.held(), runs.gpus().as_str()), (None, "gpu:l40s:2"));
+        assert_eq!(only(per_node, "RUNNING", &[""]).gpus(), "gpu:l40s:2");
+    }
 }
