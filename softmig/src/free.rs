@@ -1,6 +1,7 @@
 //! `softmig free`: the sizes that this person may have, and how many of each could start now.
 
 mod estimate;
+mod notes;
 mod offers;
 mod text;
 
@@ -81,7 +82,7 @@ impl Free {
                 offer.estimate = Some(estimate::ask(&commands, &offer.gres, &self.words()));
             }
         }
-        let notes = offers::notes(&policy, &cluster, &query);
+        let notes = notes::all(&policy, &cluster, &query, &offers);
         match self.json {
             true => say!("{}", text::json(&offers, &notes, query.now)),
             false => say!("{}", text::of(&offers, &notes).join("\n")),

@@ -149,11 +149,23 @@ const WORDS: &[(&str, &str)] = &[
     ),
 ];
 
+/// Those of jobs that wait for their turn alone. Others wait for a limit, a time, a node, or a person.
+const IN_LINE: &[&str] = &["None", "Resources", "Priority", "SchedDefer", "Cleaning"];
+
+/// Whether a job waits for its turn alone, so that it may be the next to start.
+pub(crate) fn is_in_line(job: &Job) -> bool {
+    job.waits() && IN_LINE.contains(&code(job).0)
+}
+
+/// Slurm's code, and what follows it: `ReqNodeNotAvail, UnavailableNodes:gpu02`.
+fn code(job: &Job) -> (&str, &str) {
+    job.reason.split_once(',').unwrap_or((&job.reason, ""))
+}
+
 impl Asker<'_> {
     /// Why this job waits: words, and the code of Slurm's.
     pub(crate) fn why(&self, job: &Job) -> (String, String) {
-        // `ReqNodeNotAvail, UnavailableNodes:gpu02`.
-        let (code, more) = job.reason.split_once(',').unwrap_or((&job.reason, ""));
+        let (code, more) = code(job);
         let known = WORDS.iter().find(|(word, _)| *word == code);
         let mut words = match known {
             Some((_, words)) => words.to_string(),
@@ -349,5 +361,6 @@ mod tests {
         codes.dedup();
         assert_eq!(codes.len(), all);
         assert!(WORDS.iter().all(|(_, words)| words.is_ascii()));
+        assert!(IN_LINE.iter().all(|code| codes.contains(code)));
     }
 }

@@ -3,13 +3,7 @@
 use crate::cluster::all::Cluster;
 use crate::cluster::nodes::{Node, NodeGpu};
 use crate::free::estimate::Estimate;
-use crate::say::counted;
-use softmig_policy::config::classes::ClassLimits;
-use softmig_policy::config::gpu_types::GpuType;
-use softmig_policy::slurm::gres_list::Configured;
-use softmig_policy::{
-    Context, Limits, MaybeKnown, Policy, Request, Submitter, Verdict, decide, may_hold,
-};
+use softmig_policy::{Context, Limits, Policy, Request, Submitter, Verdict, decide};
 use std::collections::BTreeSet;
 
 /// The user and the partition that offers are for.
@@ -143,95 +137,4 @@ impl Offer {
             }
         }
     }
-}
-
-/// Other facts that matter: the slices that this user holds, and the jobs that are before.
-pub(super) fn notes(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<String> {
-    let mut notes = Vec::new();
-    let own = |user: &str| query.submitter.user.as_deref() == Some(user);
-    let jobs = || cluster.jobs.iter().filter(|job| own(&job.user));
-    if let Some(class) = class(policy, query, jobs().map(|job| job.qos.as_str()))
-        && let Some(may) = may_hold(policy, class)
-    {
-        let running = || jobs().filter(|job| !job.waits());
-        let held: u64 = running().filter_map(|job| Some(job.slice()?.1)).sum();
-        let gpus = || {
-            let all = running().flat_map(|job| &job.asked);
-            all.filter(|gres| gres.name == "gpu")
-        };
-        let is_mig = |gres: &&Configured| {
-            let kind = gres.kind.as_deref().and_then(|kind| policy.gpu(kind));
-            kind.is_some_and(GpuType::is_mig)
-        };
-        let whole: u64 = gpus()
-            .filter(|gres| !is_mig(gres))
-            .map(|gres| gres.count)
-            .sum();
-        let mut text = format!(
-            "{} may hold at once: {may}. You hold {} and {}",
-            class.called(),
-            counted(held, "shard"),
-            counted(whole, "whole GPU")
-        );
-        let mut others_wait = Vec::new();
-        if class.quota.shards.is_some_and(|most| held >= most) {
-            others_wait.push("slice".to_string());
-        }
-        for (kind, most) in class.quota.mig.iter().filter(|(_, most)| **most > 0) {
-            let own = gpus().filter(|gres| gres.kind.as_deref() == Some(kind));
-            let own: u64 = own.map(|gres| gres.count).sum();
-            text += &format!(", and {own} of type {kind}");
-            if own >= *most {
-                others_wait.push(kind.clone());
-            }
-        }
-        if !others_wait.is_empty() {
-            let what = others_wait.join(" or ");
-            text += &format!(", so another {what} waits until one of your jobs has ended");
-        }
-        notes.push(text);
-    }
-    if query.submitter.account == MaybeKnown::Unknown && !policy.accounts().is_empty() {
-        notes.push(
-            "what you may have can depend on your account; --account=NAME says it".to_string(),
-        );
-    }
-    let waiting = cluster.jobs.iter().filter(|job| job.waits()).count();
-    if waiting > 0 {
-        let (jobs, them) = match waiting {
-            1 => ("job waits", "it"),
-            _ => ("jobs wait", "them"),
-        };
-        notes.push(format!(
-            "{waiting} {jobs} for GPUs already, and Slurm may start {them} first"
-        ));
-    }
-    notes
-}
-
-/// The class: by the QOS that the person's jobs have, else by name and account.
-fn class<'a, 'b>(
-    policy: &'a Policy,
-    query: &Query,
-    mut qos: impl Iterator<Item = &'b str>,
-) -> Option<&'a ClassLimits> {
-    let account = match &query.submitter.account {
-        MaybeKnown::Is(name) => Some(name.as_str()),
-        MaybeKnown::Missing => Some(""),
-        MaybeKnown::Unknown if policy.accounts().is_empty() => Some(""),
-        MaybeKnown::Unknown => None,
-    };
-    let Some(account) = account else {
-        return qos.find_map(|qos| {
-            policy
-                .standings()
-                .iter()
-                .find(|own| own.qos.as_deref() == Some(qos))
-        });
-    };
-    policy.standing_of(
-        query.submitter.user.as_deref()?,
-        account,
-        query.submitter.group,
-    )
 }

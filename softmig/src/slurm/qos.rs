@@ -1,8 +1,10 @@
 //! The QOS in which Slurm holds people to what their class may have.
 
+use crate::slurm::partitions::BillingWeights;
 use crate::slurm::tres::Tres;
 use softmig_policy::config::classes::ClassLimits;
 use softmig_policy::config::quota::Weights;
+use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::{Policy, WallTime};
 use std::fmt;
 
@@ -36,7 +38,8 @@ pub(crate) fn all(policy: &Policy) -> Vec<Qos> {
         .collect()
 }
 
-fn of(policy: &Policy, standing: &ClassLimits) -> Option<Qos> {
+/// The one of a class; `None` where nothing of it is limited.
+pub(crate) fn of(policy: &Policy, standing: &ClassLimits) -> Option<Qos> {
     let name = standing.qos.clone()?;
     let quota = &standing.quota;
     let mut per_user = Tres::default();
@@ -100,6 +103,35 @@ fn of(policy: &Policy, standing: &ClassLimits) -> Option<Qos> {
         wall_time: quota.wall_time,
         priority: quota.priority.unwrap_or(0),
     })
+}
+
+/// GPUs and shards as Slurm counts them in a QOS.
+pub(crate) fn amounts(policy: &Policy, gres: &[Configured]) -> Tres {
+    let mut amounts = Tres::default();
+    for one in gres {
+        let of_all = format!("gres/{}", one.name);
+        if let Some(kind) = &one.kind {
+            amounts.add(format!("{of_all}:{kind}"), one.count);
+        }
+        amounts.add(of_all, one.count);
+    }
+    for (name, weight) in BillingWeights::of(policy).iter() {
+        let amount = amounts.get(name).unwrap_or(0);
+        amounts.add("billing", amount.saturating_mul(weight));
+    }
+    amounts
+}
+
+impl Qos {
+    /// Whether a job with the amounts `more` can start beside this many jobs of its user, which hold `held`.
+    pub(crate) fn has_room(&self, jobs: u64, held: &Tres, more: &Tres) -> bool {
+        let fits = |(name, most): (&str, u64)| {
+            let held = held.get(name).unwrap_or(0);
+            more.get(name)
+                .is_none_or(|more| more == 0 || held.saturating_add(more) <= most)
+        };
+        self.jobs.is_none_or(|most| jobs < most) && self.per_user.iter().all(fits)
+    }
 }
 
 /// The types of GPUs that every user can have whole.

@@ -15,6 +15,12 @@ impl Tres {
         *held = amount.min(*held);
     }
 
+    /// Adds an amount to that of a name.
+    pub(crate) fn add(&mut self, name: impl Into<String>, amount: u64) {
+        let held = self.0.entry(name.into()).or_default();
+        *held = held.saturating_add(amount);
+    }
+
     /// The amount of one name.
     pub(crate) fn get(&self, name: &str) -> Option<u64> {
         self.0.get(name).copied()
