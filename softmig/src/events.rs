@@ -2,6 +2,7 @@
 
 mod notice;
 
+use crate::say::plain;
 use anyhow::{Context, bail};
 use clap::Args;
 use notice::Notifier;
@@ -216,18 +217,6 @@ fn sentence(event: &Event) -> String {
         line += &format!(" {}={}", plain(&key), plain(&value));
     }
     line
-}
-
-/// Nothing in it does anything to a terminal.
-fn plain(text: &str) -> String {
-    let plain = |c: char| {
-        if c.is_ascii_graphic() || c == ' ' {
-            c
-        } else {
-            '?'
-        }
-    };
-    text.chars().map(plain).collect()
 }
 
 #[cfg(test)]

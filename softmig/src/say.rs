@@ -34,6 +34,16 @@ pub(crate) fn error_line(line: &str) {
     let _ = writeln!(stderr(), "{line}");
 }
 
+/// A text that people and programs chose, as a terminal can take it: `?` for each character that is not ASCII, or that moves
+/// something on a screen.
+pub(crate) fn plain(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_graphic() || letter == ' ';
+    let letters = text.chars();
+    letters
+        .map(|letter| if is_plain(letter) { letter } else { '?' })
+        .collect()
+}
+
 /// "1 shard", "2 shards".
 pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
     let end = if count == N::from(1) { "" } else { "s" };
@@ -92,6 +102,11 @@ mod tests {
         assert_eq!(counted(1, "shard"), "1 shard");
         let listed = [0, 1, 2].map(|others| and_others("a", others));
         assert_eq!(listed, ["a", "a and 1 other", "a and 2 others"]);
+    }
+
+    #[test]
+    fn a_plain_text_moves_nothing_on_a_screen() {
+        assert_eq!(plain("a b~\t\u{1b}[2J\u{9b}\u{e9}"), "a b~??[2J??");
     }
 
     #[test]

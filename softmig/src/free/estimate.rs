@@ -1,5 +1,6 @@
 //! When Slurm thinks that a job would start: `sbatch --test-only`, which submits nothing.
 
+use crate::say::plain;
 use serde::Serialize;
 use softmig_node::slurmctld::Commands;
 
@@ -47,17 +48,9 @@ fn read(said: &str) -> Estimate {
         .lines()
         .rfind(|line| !line.trim().is_empty())
         .unwrap_or("no answer");
-    let plain: String = told
-        .chars()
-        .filter(|letter| *letter == ' ' || letter.is_ascii_graphic())
-        .take(200)
-        .collect();
-    Estimate::No(
-        plain
-            .trim_start_matches("sbatch: ")
-            .trim_start_matches("error: ")
-            .to_string(),
-    )
+    let told: String = plain(told).chars().take(200).collect();
+    let told = told.trim_start_matches("sbatch: ");
+    Estimate::No(told.trim_start_matches("error: ").to_string())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::free::estimate::Estimate;
 use crate::free::offers::Offer;
-use crate::say::{columns, wrapped};
+use crate::say::{columns, plain, wrapped};
 use serde::Serialize;
 use softmig_policy::slurm::hostlist;
 
@@ -34,7 +34,7 @@ pub(super) fn of(offers: &[Offer], notes: &[String]) -> Vec<String> {
         lines.push(String::new());
         lines.extend(wrapped(note, WIDTH, 0));
     }
-    lines
+    lines.iter().map(|line| plain(line)).collect()
 }
 
 fn row(offer: &Offer) -> [String; 5] {

@@ -5,7 +5,7 @@ use crate::cluster::jobs::Job;
 use crate::cluster::nodes::{Node, NodeGpu};
 use crate::cluster::purpose::Purpose;
 use crate::cluster::reasons::Asker;
-use crate::say::{columns, wrapped};
+use crate::say::{columns, plain, wrapped};
 use crate::slice_words::{Holding, holding};
 use softmig_policy::slurm::hostlist;
 use softmig_usage::summary::{Size, Summary};
@@ -24,7 +24,7 @@ pub(super) fn of(picture: &Picture) -> Vec<String> {
         lines.push(String::new());
         lines.extend(wrapped(&format!("not known: {note}"), WIDTH, 0));
     }
-    lines
+    lines.iter().map(|line| plain(line)).collect()
 }
 
 /// Nodes, their GPUs, and the jobs that are shown. Nodes that are alike and have no such job come together.
@@ -415,6 +415,18 @@ mod tests {
         let shown = shown(&picture);
         let told = "gpu[0001-1000]: partition main\n  GPU 0  l40s  4 of 4 shards free\n";
         assert!(shown.starts_with(told), "{shown}");
+    }
+
+    #[test]
+    fn what_others_wrote_is_ascii_on_the_screen() {
+        let mut picture = picture("root", None);
+        picture.cluster.nodes[1].reason = Some("L\u{fc}fter \u{202e}kaputt\u{9b}".into());
+        picture.cluster.jobs[0].user = "jos\u{e9}".into();
+        picture.notes = vec!["caf\u{e9}\u{1b}[31m".into()];
+        let shown = shown(&picture);
+        for words in ["drained: L?fter ?kaputt?", "jos?", "caf??[31m"] {
+            assert!(shown.contains(words), "{words}\n{shown}");
+        }
     }
 
     #[test]
