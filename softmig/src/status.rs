@@ -24,7 +24,8 @@ use std::time::Duration;
 /// Shows what of each GPU is used and free, whose jobs have it, and why jobs wait
 ///
 /// Lists your own jobs, or for root all jobs; what others hold counts either way, as far as Slurm shows it. On a GPU node,
-/// root and the group softmig also see what each job holds and used; all users see it if the nodes' exporters answer.
+/// you also see what your own slices there hold and used, and root and the group softmig that of each job; all users see it on
+/// any machine if the nodes' exporters answer.
 ///
 /// Exit status: 0 done, 2 wrong usage, 1 Slurm does not answer, or knows no such node or user.
 #[derive(Args)]

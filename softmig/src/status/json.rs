@@ -76,7 +76,7 @@ struct JsonJob<'a> {
     start: Option<&'a str>,
     /// Why it waits.
     waits: Option<Waits>,
-    /// The monitor's figures, on its own node.
+    /// The monitor's figures: this node's, and those of nodes whose exporters answer.
     live: Option<&'a usage::Job>,
 }
 

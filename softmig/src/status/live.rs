@@ -1,5 +1,5 @@
-//! The monitors' figures: this node's from its monitor, those of other nodes from their exporters where policy.toml says where
-//! they answer.
+//! The monitors' figures: this node's from its monitor or from the files that it leaves to each job's user, those of other nodes
+//! from their exporters where policy.toml says where they answer.
 
 use super::picture::Shown;
 use crate::cluster::all::Cluster;
@@ -8,8 +8,9 @@ use anyhow::{Context, bail, ensure};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use softmig_node::job::JobId;
 use softmig_node::node::Node as ThisNode;
-use softmig_node::usage_socket;
+use softmig_node::{usage_file, usage_socket};
 use softmig_policy::config::metrics::Exporters;
 use softmig_policy::slurm::hostlist;
 use softmig_usage as usage;
@@ -33,12 +34,44 @@ pub(super) fn figures(
     shown: &Shown,
     exporters: Option<&Exporters>,
 ) -> (Vec<usage::Node>, Vec<String>) {
-    let mut figures: Vec<_> = usage_socket::ask(&ThisNode::this_machine())
-        .into_iter()
-        .collect();
-    let Some(exporters) = exporters else {
-        return (figures, Vec::new());
+    let this = ThisNode::this_machine();
+    let socket = usage_socket::ask(&this).into_iter().collect();
+    let (mut figures, notes) = match exporters {
+        Some(exporters) => with_exporters(socket, cluster, shown, exporters),
+        None => (socket, Vec::new()),
     };
+    let own = own_files(&this, cluster, shown, &figures);
+    figures.extend(own);
+    (figures, notes)
+}
+
+/// The files that the monitor leaves for the user who looks, of jobs that no answer tells of: the socket answers root and the
+/// group softmig alone.
+fn own_files(
+    this: &ThisNode,
+    cluster: &Cluster,
+    shown: &Shown,
+    figures: &[usage::Node],
+) -> Vec<usage::Node> {
+    let is_told = |id: u32| {
+        let mut jobs = figures.iter().flat_map(|node| &node.jobs);
+        jobs.any(|told| told.job == id)
+    };
+    let own = cluster.jobs.iter().filter(|job| {
+        let is_own = shown.own.as_ref() == Some(&job.user);
+        is_own && shown.has(job) && !job.waits() && !is_told(job.id)
+    });
+    own.filter_map(|job| usage_file::read(this, JobId::parse(&job.id.to_string())?).ok()?)
+        .collect()
+}
+
+/// The figures that are there, and those of the exporters of other nodes with slices of the listed jobs.
+fn with_exporters(
+    mut figures: Vec<usage::Node>,
+    cluster: &Cluster,
+    shown: &Shown,
+    exporters: &Exporters,
+) -> (Vec<usage::Node>, Vec<String>) {
     let listed = cluster
         .jobs
         .iter()
@@ -160,11 +193,14 @@ fn figures_of(agent: &Agent, exporters: &Exporters, node: &Node) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::jobs::Job;
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{ServerConfig, ServerConnection, StreamOwned};
     use softmig_policy::NodePolicy;
+    use std::fs::{self, Permissions};
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     fn node(name: &str) -> Node {
         Node {
@@ -204,6 +240,52 @@ mod tests {
     fn asked(answer: &'static str) -> (Vec<usage::Node>, Vec<String>) {
         let (port, _asked) = server(answer);
         ask(&exporters(port), vec![node("127.0.0.1"), node("localhost")]).unwrap()
+    }
+
+    #[test]
+    fn users_read_the_files_of_their_own_jobs_that_no_answer_tells_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let owner = folder.path().metadata().unwrap().uid();
+        let this = ThisNode::in_folder(folder.path(), owner);
+        for id in 1..=4 {
+            let own = this.run.join(format!("jobs/{id}"));
+            fs::create_dir_all(&own).unwrap();
+            let text = format!(r#"{{"schema_version":1,"jobs":[{{"job":{id}}}]}}"#);
+            fs::write(own.join("usage"), text).unwrap();
+            fs::set_permissions(own.join("usage"), Permissions::from_mode(0o644)).unwrap();
+        }
+        let job = |id, user: &str, state: &str| Job {
+            id,
+            user: user.into(),
+            state: state.into(),
+            ..Job::default()
+        };
+        let jobs = vec![
+            job(1, "alice", "RUNNING"),
+            job(2, "bob", "RUNNING"),
+            job(3, "alice", "PENDING"),
+            job(4, "alice", "RUNNING"),
+            job(5, "alice", "RUNNING"),
+        ];
+        let cluster = Cluster {
+            jobs,
+            ..Cluster::default()
+        };
+        let told = |of: Option<&str>, figures: &[usage::Node]| {
+            let shown = Shown {
+                own: Some("alice".into()),
+                of: of.map(str::to_string),
+            };
+            let nodes = own_files(&this, &cluster, &shown, figures);
+            let jobs = nodes.iter().flat_map(|node| &node.jobs);
+            jobs.map(|job| job.job).collect::<Vec<_>>()
+        };
+        assert_eq!(told(None, &[]), [1, 4]);
+        assert_eq!(told(Some("alice"), &[]), [1, 4]);
+        assert!(told(Some("bob"), &[]).is_empty());
+        let answer = r#"{"schema_version":1,"jobs":[{"job":4}]}"#;
+        let answer: usage::Node = serde_json::from_str(answer).unwrap();
+        assert_eq!(told(None, &[answer]), [1]);
     }
 
     #[test]
