@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -44,6 +45,14 @@ impl Node {
     /// Runs a command on this node as root.
     pub fn run_as_root(&self, argv: &[impl AsRef<OsStr>]) -> Result<Output> {
         self.command("root", argv).output()
+    }
+
+    /// A program of this machine's, on the node's network.
+    pub fn on_its_network(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        let network = format!("--net=/proc/{}/ns/net", self.pid);
+        command.args([&network, "--", program]);
+        command
     }
 
     /// Where a path of the node is found from here.

@@ -1,6 +1,8 @@
 //! A real Prometheus and node_exporter on a cluster's node.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -73,6 +75,51 @@ impl<'a> Prometheus<'a> {
             Ok((row["metric"].clone(), value))
         };
         rows.into_iter().map(row).collect()
+    }
+
+    /// The table of a dashboard in contrib/grafana for the last minute, as Grafana's own components draw it in Chromium: each
+    /// row by the titles of its columns. `variable` is `NAME=VALUE`.
+    ///
+    /// # Errors
+    /// If it cannot be drawn.
+    pub fn table(&self, dashboard: &str, variable: &str) -> Result<Vec<BTreeMap<String, String>>> {
+        let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let grafana = project.join("contrib/grafana").canonicalize()?;
+        let packages = project.join("target/grafana");
+        ensure!(
+            packages.exists(),
+            "{} is missing: `cargo xtask test` brings it",
+            packages.display()
+        );
+        let folder = tempfile::tempdir()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let drawn = (self.node.on_its_network("node"))
+            .current_dir(packages)
+            .arg(grafana.join("draw/draw.mjs"))
+            .arg("--dashboard")
+            .arg(grafana.join(format!("{dashboard}.json")))
+            .arg("--out")
+            .arg(folder.path().join("picture.png"))
+            .args([
+                format!("--prometheus=http://{ADDRESS}"),
+                format!("--variable={variable}"),
+                format!("--from={}", now - 60),
+                format!("--to={now}"),
+            ])
+            .args(["--step=1", "--chromium=/usr/bin/chromium-headless-shell"])
+            .output()
+            .context("starting Node.js")?;
+        let errors = String::from_utf8_lossy(&drawn.stderr);
+        ensure!(drawn.status.success(), "{dashboard}: {errors}");
+        let said = String::from_utf8(drawn.stdout)?;
+        let cells = said.lines().map(|line| line.split(" | "));
+        let mut table = cells.map(Vec::from_iter).skip_while(|row| row.len() < 2);
+        let titles = table.next().context("no table")?;
+        let rows = table.take_while(|row| row.len() == titles.len());
+        let pair = |(title, text): (&&str, &str)| ((*title).to_owned(), text.to_owned());
+        Ok(rows
+            .map(|row| titles.iter().zip(row).map(pair).collect())
+            .collect())
     }
 
     /// The one value of the answer to a query.

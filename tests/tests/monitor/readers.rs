@@ -1,9 +1,10 @@
 //! Four slices in other programs: Prometheus, which scrapes the exporter and node_exporter, with the names of other exporters
-//! too; reportseff; and the files for dcgm-exporter. All of them agree with the driver at the same time.
+//! too; a dashboard in Chromium; reportseff; and the files for dcgm-exporter. All of them agree with the driver at the same
+//! time.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use softmig_fake_node::{Description, Gpu, KERNEL_DRIVER, MIB, Node as Driver};
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
 use softmig_tests::prometheus::{self, Prometheus};
@@ -183,8 +184,9 @@ fn times(
     Ok(times)
 }
 
-/// Within a point. The machine may be busy, and not all look at the same moment, so a try may fail.
-fn times_agree(prometheus: &Prometheus<'_>, driver: &Driver, slices: &[Slice]) -> Result<()> {
+/// Within a point. The machine may be busy, and not all look at the same moment, so a try may fail. Gives the parts by the
+/// driver.
+fn times_agree(prometheus: &Prometheus<'_>, driver: &Driver, slices: &[Slice]) -> Result<Vec<f64>> {
     let look = || -> Result<Vec<f64>> {
         let now = Duration::from_nanos(driver.now()).as_secs_f64();
         let worked = slices.iter().map(|slice| slice.worked(driver));
@@ -213,10 +215,37 @@ fn times_agree(prometheus: &Prometheus<'_>, driver: &Driver, slices: &[Slice]) -
             |told: &Vec<(String, f64)>| told.iter().all(|(_, part)| (part - told[0].1).abs() < 1.0);
         if last.iter().all(agrees) {
             ensure!(shares[0] > 15.0 && shares[1] > 5.0, "{shares:?}");
-            return Ok(());
+            return Ok(shares);
         }
     }
     anyhow::bail!("parts of the GPU's time, in percent: {last:#?}")
+}
+
+/// The table of the node's dashboard: memory as exact as its three digits, and time within a point.
+fn the_dashboard_agrees(
+    prometheus: &Prometheus<'_>,
+    slices: &[Slice],
+    shares: &[f64],
+) -> Result<()> {
+    let table = prometheus.table("softmig-node", &format!("instance={EXPORTER}"))?;
+    ensure!(table.len() == slices.len(), "{table:?}");
+    for (slice, share) in slices.iter().zip(shares) {
+        let job = slice.job.to_string();
+        let row = table.iter().find(|row| row["jobid"] == job);
+        let row = row.with_context(|| format!("job {job}: {table:?}"))?;
+        let (memory, unit) = row["memory"].split_once(' ').context("no unit")?;
+        let unit = if unit == "GiB" { 1024.0 } else { 1.0 };
+        let memory: f64 = memory.parse()?;
+        let mib = slice.memory as f64 / MIB as f64;
+        ensure!(
+            (memory * unit - mib).abs() <= 2.0 + mib * 0.005,
+            "{row:?}, not {mib} MiB"
+        );
+        // Of a quarter.
+        let time: f64 = row["of its share"].trim_end_matches('%').parse()?;
+        ensure!((time * 0.25 - share).abs() < 1.0, "{row:?}, not {share}");
+    }
+    Ok(())
 }
 
 /// The slices add up to the card.
@@ -311,7 +340,8 @@ fn others_read_of_four_slices_what_the_driver_counts(slurm: Slurm) -> Result<()>
         &[("softmig", EXPORTER), ("node", COLLECTOR)],
     )?;
 
-    times_agree(&prometheus, &driver, &slices)?;
+    let shares = times_agree(&prometheus, &driver, &slices)?;
+    the_dashboard_agrees(&prometheus, &slices, &shares)?;
     for slice in &slices {
         memory_agrees(&prometheus, slice)?;
     }
