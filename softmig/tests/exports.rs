@@ -26,13 +26,3 @@ fn without_a_driver_the_program_that_keeps_a_gpu_busy_says_why_it_cannot() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.starts_with("{\"Error\":\""), "{said}");
 }
-
-#[test]
-fn commands_for_developers_are_not_listed() {
-    let output = Command::new(PROGRAM).arg("--help").output().unwrap();
-    let help = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        help.contains("  check ") && !help.contains("prove"),
-        "{help}"
-    );
-}
