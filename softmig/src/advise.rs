@@ -78,7 +78,7 @@ impl Advise {
         }
         let history = match &self.file {
             Some(file) => sacct::of_file(file)?,
-            None => sacct::of_slurm(&self.since)?,
+            None => sacct::of_slurm(&self.since, None)?,
         };
         let advice = advice::advise(&history, &mut catalogue, &gpus);
         let text = match (self.json, self.csv) {

@@ -31,6 +31,7 @@ mod stamp;
 mod status;
 mod table;
 mod uninstall;
+mod whose;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::{ExitCode, Termination};

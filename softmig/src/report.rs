@@ -6,6 +6,8 @@ use crate::policy_file;
 use crate::say;
 use crate::slurm::sacct;
 use crate::table::{columns, whole};
+use crate::whose::{self, Whose};
+use anyhow::bail;
 use clap::Args;
 use rows::{By, Report as Rows, Row};
 use softmig_policy::Policy;
@@ -13,7 +15,7 @@ use std::path::PathBuf;
 
 /// Shows what users, accounts and classes asked for, and what they used of it.
 ///
-/// Reads Slurm's accounting, and of each job the summary in AdminComment, which the epilog writes where policy.toml has
+/// Counts your own jobs, or for root all jobs. Reads Slurm's accounting, and of each job the summary in AdminComment, which the epilog writes where policy.toml has
 /// admin_comment under [report].
 #[derive(Args)]
 pub(crate) struct Report {
@@ -25,8 +27,10 @@ pub(crate) struct Report {
         conflicts_with = "file"
     )]
     since: String,
-    /// A file with what sacct printed, instead of asking it
-    #[arg(long, value_name = "FILE")]
+    #[command(flatten)]
+    whose: Whose,
+    /// A file with what sacct printed, instead of asking it; all its jobs count
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "all"])]
     file: Option<PathBuf>,
     /// By what to add up
     #[arg(
@@ -58,21 +62,38 @@ impl Report {
                 None
             }
         };
+        let user = self.user()?;
         let history = match &self.file {
             Some(file) => sacct::of_file(file)?,
-            None => sacct::of_slurm(&self.since)?,
+            None => sacct::of_slurm(&self.since, user.as_deref())?,
         };
         let report = rows::report(&history, policy.as_ref(), &self.by);
         let text = match (self.json, self.csv) {
             (true, _) => format!("{}\n", serde_json::to_string_pretty(&report)?),
             (_, true) => csv(&report)?,
-            _ => self.plain(&report),
+            _ => self.plain(&report, user.as_deref()),
         };
         say::text(format_args!("{text}"));
         Ok(())
     }
 
-    fn plain(&self, report: &Rows) -> String {
+    /// The user whose jobs count; `None` for those of all users.
+    fn user(&self) -> anyhow::Result<Option<String>> {
+        if self.file.is_some() {
+            return Ok(None);
+        }
+        if let Some(name) = &self.whose.user
+            && uzers::get_user_by_name(name).is_none()
+        {
+            bail!("--user={name}: the user does not exist");
+        }
+        let uid = uzers::get_current_uid();
+        // sacct takes the number, too.
+        let own = whose::name(uid).unwrap_or_else(|| uid.to_string());
+        Ok(self.whose.listed(uid, Some(own)))
+    }
+
+    fn plain(&self, report: &Rows, user: Option<&str>) -> String {
         let keys = [
             (By::User, "USER"),
             (By::Account, "ACCOUNT"),
@@ -111,9 +132,12 @@ impl Report {
             cells.extend(cells_of(&report.all));
             table.push(cells);
         }
-        let mut text = match report.rows.is_empty() {
-            true => "There are no jobs with slices that ended.\n".to_string(),
-            false => columns(&table, names),
+        let mut text = match (report.rows.is_empty(), user) {
+            (true, None) => "There are no jobs with slices that ended.\n".to_string(),
+            (true, Some(user)) => format!(
+                "sacct shows no jobs of {user} with slices that ended; --all counts the jobs of all users\n"
+            ),
+            (false, _) => columns(&table, names),
         };
         let all = &report.all;
         for (jobs, why) in [
@@ -164,4 +188,43 @@ fn csv(report: &Rows) -> anyhow::Result<String> {
         lines.serialize(row)?;
     }
     Ok(String::from_utf8(lines.into_inner()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches;
+
+    fn command(words: &[&str]) -> Result<Report, clap::Error> {
+        let command = Report::augment_args(clap::Command::new("report").no_binary_name(true));
+        Report::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+
+    #[test]
+    fn all_jobs_of_a_file_count_and_else_those_of_a_user_who_exists() {
+        let user = |words: &[&str]| command(words).unwrap().user();
+        assert_eq!(user(&["--file", "jobs"]).unwrap(), None);
+        assert_eq!(user(&["--all"]).unwrap(), None);
+        assert_eq!(user(&["--user=games"]).unwrap().as_deref(), Some("games"));
+        let error = user(&["--user=alice,games"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--user=alice,games: the user does not exist"
+        );
+        for other in ["--all", "--user=games"] {
+            assert!(command(&["--file", "jobs", other]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_user_without_jobs_learns_of_the_option_for_all() {
+        let history = sacct::History::default();
+        let report = rows::report(&history, None, &[By::User]);
+        let plain = |user| command(&[]).unwrap().plain(&report, user);
+        assert_eq!(
+            plain(Some("dave")),
+            "sacct shows no jobs of dave with slices that ended; --all counts the jobs of all users\n"
+        );
+        assert_eq!(plain(None), "There are no jobs with slices that ended.\n");
+    }
 }

@@ -11,6 +11,7 @@ use crate::cluster::ask;
 use crate::cluster::jobs::Job;
 use crate::policy_file;
 use crate::say;
+use crate::whose::{self, Whose};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use picture::{Picture, Shown};
@@ -33,12 +34,8 @@ pub(crate) struct Status {
     /// Only these nodes: gpu01, or gpu[01-04],gpu07
     #[arg(long, short = 'w', value_name = "NAMES")]
     node: Option<String>,
-    /// The jobs of this user, instead of your own
-    #[arg(long, short = 'u', value_name = "NAME")]
-    user: Option<String>,
-    /// The jobs of all users
-    #[arg(long, short = 'a', conflicts_with = "user")]
-    all: bool,
+    #[command(flatten)]
+    whose: Whose,
     /// Show it again every SECONDS (5 without a number), until you press q
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "5",
           value_parser = clap::value_parser!(u64).range(2..=3600), conflicts_with = "json")]
@@ -111,19 +108,14 @@ impl Status {
 
     fn shown(&self, cluster: &Cluster) -> anyhow::Result<Shown> {
         let uid = uzers::get_current_uid();
-        let own = uzers::get_user_by_uid(uid);
-        let own = own.and_then(|user| user.name().to_str().map(str::to_string));
-        if let Some(name) = &self.user {
+        let own = whose::name(uid);
+        if let Some(name) = &self.whose.user {
             let has_jobs = cluster.jobs.iter().any(|job| job.user == *name);
             if !has_jobs && uzers::get_user_by_name(name).is_none() {
                 bail!("--user={name}: the user does not exist, and has no job");
             }
         }
-        let of = match (&self.user, self.all || uid == 0) {
-            (Some(user), _) => Some(user.clone()),
-            (None, true) => None,
-            (None, false) => own.clone(),
-        };
+        let of = self.whose.listed(uid, own.clone());
         Ok(Shown { own, of })
     }
 }

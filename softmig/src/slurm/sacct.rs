@@ -104,15 +104,15 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<History> {
     read(BufReader::new(file)).with_context(|| path.display().to_string())
 }
 
-/// Asks sacct about the jobs since a time, in its own words.
-pub(crate) fn of_slurm(since: &str) -> anyhow::Result<History> {
+/// Asks sacct about the jobs since a time, in its own words: those of a user, or all that Slurm shows the caller.
+pub(crate) fn of_slurm(since: &str, user: Option<&str>) -> anyhow::Result<History> {
     let slurm_conf = std::env::var_os("SLURM_CONF");
     let commands = Commands::beside(None, slurm_conf)
         .context("Slurm's sacct is not in /usr/bin or /usr/local/bin; use --file FILE")?;
     let mut command = commands.prepared("sacct");
     command
         .env("SLURM_TIME_FORMAT", "%s")
-        .args(["--allusers", "--parsable2", "--starttime", since])
+        .args(["--parsable2", &whose(user), "--starttime", since])
         .args(["--endtime", "now", "--format", FORMAT])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
@@ -124,6 +124,10 @@ pub(crate) fn of_slurm(since: &str) -> anyhow::Result<History> {
         bail!("sacct failed: {status}");
     }
     history.context("sacct")
+}
+
+fn whose(user: Option<&str>) -> String {
+    user.map_or_else(|| "--allusers".into(), |user| format!("--user={user}"))
 }
 
 /// Reads lines with a header.
@@ -347,6 +351,12 @@ mod tests {
     fn history(rows: &[&str]) -> History {
         let text = format!("{HEADER}\n{}\n", rows.join("\n"));
         read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn sacct_is_asked_for_the_jobs_of_a_user_or_of_all() {
+        assert_eq!(whose(Some("alice")), "--user=alice");
+        assert_eq!(whose(None), "--allusers");
     }
 
     #[test]

@@ -15,6 +15,7 @@ on_each_slurm!(
     a_comment_in_the_accounting_stays,
     without_a_monitor_the_job_ends_as_ever,
     the_output_of_sacct_is_read,
+    a_user_sees_the_jobs_of_others_only_by_an_option,
     a_user_is_told_of_an_idle_gpu_in_the_jobs_output,
 );
 
@@ -105,6 +106,33 @@ fn without_a_monitor_the_job_ends_as_ever(slurm: Slurm) -> Result<()> {
     assert_eq!(site.cluster.user("alice").job_output(job)?, "words\n");
     let states = site.cluster.sinfo_states()?;
     assert_eq!(states, ["idle"]);
+    Ok(())
+}
+
+fn a_user_sees_the_jobs_of_others_only_by_an_option(slurm: Slurm) -> Result<()> {
+    let site = Site::new(slurm, "")?;
+    let cluster = &site.cluster;
+    for user in ["alice", "bob"] {
+        let job = cluster
+            .user(user)
+            .sbatch(&["--gres=shard:l40s:1"], "sleep 1.5")?;
+        cluster.wait_job(job, "COMPLETED")?;
+    }
+    let users = |viewer: &str, option: &[&str]| -> Result<Vec<String>> {
+        let words = [&["softmig", "report", "--by=user", "--csv"], option].concat();
+        let said = cluster.run(viewer, &words)?.ok()?;
+        let users = said.lines().skip(1).map(|row| row.split(',').next());
+        let mut users: Vec<String> = users.flatten().map(str::to_string).collect();
+        users.sort();
+        Ok(users)
+    };
+    cluster.wait_until("the accounting has both", || {
+        Ok(users("root", &[])? == ["alice", "bob"])
+    })?;
+    assert_eq!(users("alice", &[])?, ["alice"]);
+    assert_eq!(users("alice", &["--user=bob"])?, ["bob"]);
+    assert_eq!(users("alice", &["--all"])?, ["alice", "bob"]);
+    assert_eq!(users("root", &["--user=alice"])?, ["alice"]);
     Ok(())
 }
 
