@@ -135,25 +135,28 @@ impl Report {
         let mut text = match (report.rows.is_empty(), user) {
             (true, None) => "There are no jobs with slices that ended.\n".to_string(),
             (true, Some(user)) => format!(
-                "sacct shows no jobs of {user} with slices that ended; --all counts the jobs of all users\n"
+                "sacct shows no jobs of {user} with slices that ended; --all counts the jobs of all users.\n"
             ),
             (false, _) => columns(&table, names),
         };
         let all = &report.all;
-        for (jobs, why) in [
+        for (count, what, which) in [
             (
                 all.unknown_jobs,
-                "jobs have no summary: only JOBS and GPU HOURS count them",
+                "job",
+                "without a summary: only JOBS and GPU HOURS count them",
             ),
             (
                 report.whole_gpu_jobs,
-                "jobs had whole GPUs: see softmig advise",
+                "job",
+                "with whole GPUs: see softmig advise",
             ),
-            (report.running, "jobs have not ended"),
-            (report.unreadable_lines, "lines could not be read"),
+            (report.running, "job", "not ended yet"),
+            (report.unreadable_lines, "line", "that could not be read"),
         ] {
-            if jobs > 0 {
-                text += &format!("{} {why}\n", whole(jobs as f64));
+            if count > 0 {
+                let end = if count == 1 { "" } else { "s" };
+                text += &format!("{} {what}{end} {which}\n", whole(count as f64));
             }
         }
         text
@@ -223,7 +226,7 @@ mod tests {
         let plain = |user| command(&[]).unwrap().plain(&report, user);
         assert_eq!(
             plain(Some("dave")),
-            "sacct shows no jobs of dave with slices that ended; --all counts the jobs of all users\n"
+            "sacct shows no jobs of dave with slices that ended; --all counts the jobs of all users.\n"
         );
         assert_eq!(plain(None), "There are no jobs with slices that ended.\n");
     }
