@@ -152,9 +152,9 @@ impl Slurm {
         });
         match row {
             // The start of a run that waits is no number.
-            Some((_, start, _)) if start.parse() != Ok(self.start) => {
-                Err("slurmdbd gives another run of the job: Slurm restarted it".to_string())
-            }
+            Some((_, start, _)) if start.parse() != Ok(self.start) => Err(
+                "slurmdbd gives another run of the job: Slurm restarted or resized it".to_string(),
+            ),
             Some((name, _, comment)) => Ok(Some((name.to_string(), comment.to_string()))),
             None => Ok(None),
         }

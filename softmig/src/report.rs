@@ -15,8 +15,8 @@ use std::path::PathBuf;
 
 /// Shows what users, accounts and classes asked for, and what they used of it.
 ///
-/// Counts your own jobs, or for root all jobs. Reads Slurm's accounting, and of each job the summary in AdminComment, which the epilog writes where policy.toml has
-/// admin_comment under [report].
+/// Counts your own jobs; root's report counts all jobs. It reads Slurm's accounting. What a job used is in its AdminComment, if
+/// policy.toml has admin_comment under [report].
 #[derive(Args)]
 pub(crate) struct Report {
     /// From when on, as sacct's --starttime takes it
@@ -82,13 +82,14 @@ impl Report {
         if self.file.is_some() {
             return Ok(None);
         }
+        // sacct takes a number as well, of a user who has left.
         if let Some(name) = &self.whose.user
+            && name.parse::<u32>().is_err()
             && uzers::get_user_by_name(name).is_none()
         {
             bail!("--user={name}: the user does not exist");
         }
         let uid = uzers::get_current_uid();
-        // sacct takes the number, too.
         let own = whose::name(uid).unwrap_or_else(|| uid.to_string());
         Ok(self.whose.listed(uid, Some(own)))
     }
@@ -209,6 +210,7 @@ mod tests {
         assert_eq!(user(&["--file", "jobs"]).unwrap(), None);
         assert_eq!(user(&["--all"]).unwrap(), None);
         assert_eq!(user(&["--user=games"]).unwrap().as_deref(), Some("games"));
+        assert_eq!(user(&["--user=4711"]).unwrap().as_deref(), Some("4711"));
         let error = user(&["--user=alice,games"]).unwrap_err();
         assert_eq!(
             error.to_string(),

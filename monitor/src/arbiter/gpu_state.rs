@@ -407,6 +407,9 @@ impl GpuState {
             let sessions = self.sessions.values().filter(|it| Some(it.pid) == at_work);
             sessions.for_each(|it| steering.renew(now, &mut self.scheduler, it.known()));
         }
+        let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);
+        let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
+        at_work.for_each(|session| session.note_work());
         let orders = steering.look(now, &stays, &said, &self.unseated);
         for &job in &orders.escaped {
             warn!(

@@ -27,9 +27,13 @@ pub(super) struct Session {
     channels: Mutex<Channels>,
     /// The version of the page's channels that these are.
     version: AtomicU32,
-    /// The time slice that its groups are to have, have, and had when that was last asked, in microseconds.
+    /// Whether it was on the GPU, by the GPU's log.
+    has_worked: AtomicBool,
+    /// The time slice that its groups are to have, in microseconds; 0 for the driver's own.
     slice: AtomicU64,
+    /// The one that was set last.
     has_slice: AtomicU64,
+    /// `has_slice` when that was last asked.
     had_slice: AtomicU64,
     /// For how long it had work when that was last asked.
     pending: AtomicU64,
@@ -77,6 +81,7 @@ impl Session {
             bell,
             channels: Mutex::default(),
             version: AtomicU32::new(0),
+            has_worked: AtomicBool::new(false),
             slice: AtomicU64::new(0),
             has_slice: AtomicU64::new(0),
             had_slice: AtomicU64::new(0),
@@ -146,11 +151,25 @@ impl Session {
         }
     }
 
-    /// Its groups are to have another time slice. The thread that listens here sets it, as soon as the process wants the GPU.
+    /// Its groups are to have another time slice. The thread that listens here sets it.
     pub(super) fn wish_slice(&self, micros: u64) {
-        if micros != 0 && self.slice.swap(micros, SeqCst) != micros && self.page.said().wishes {
+        let is_other = micros != 0 && self.slice.swap(micros, SeqCst) != micros;
+        if is_other && self.needs_slice() {
             self.page.ring();
         }
+    }
+
+    /// It was on the GPU.
+    pub(super) fn note_work(&self) {
+        if !self.has_worked.swap(true, SeqCst) {
+            self.page.ring();
+        }
+    }
+
+    /// To set a slice takes as long as a kernel, and keeps the driver from other calls. A process that only has a context needs
+    /// none.
+    fn needs_slice(&self) -> bool {
+        self.has_worked.load(SeqCst) || self.page.said().wishes
     }
 
     /// The shortest time slice that its groups had since this was last asked, in microseconds; 0 for the driver's own.
@@ -164,8 +183,7 @@ impl Session {
         let version = self.page.version();
         let is_new = self.version.load(SeqCst) != version;
         let unproven = self.unproven.load(SeqCst);
-        // To set a slice takes as long as a kernel, and keeps the driver from other calls. An idle process needs none.
-        let slice = if self.page.said().wishes {
+        let slice = if self.needs_slice() {
             self.slice.load(SeqCst)
         } else {
             0
@@ -175,8 +193,11 @@ impl Session {
             // It may change them as often as it likes.
             let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
             std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
-            self.know(self.prove(slice));
-            if is_new || is_other {
+            // Until all groups have it.
+            self.has_slice.fetch_min(slice, SeqCst);
+            let mut is_set = true;
+            self.know(self.prove(slice, &mut is_set));
+            if is_set {
                 self.has_slice.store(slice, SeqCst);
             }
             self.version.store(version, SeqCst);
@@ -196,9 +217,9 @@ impl Session {
         *self.channels() = channels;
     }
 
-    /// Finds out which of the channels that it tells of are its own: those of groups whose time slice its files tell. Sets this
-    /// slice, unless it is 0.
-    fn prove(&self, slice: u64) -> Channels {
+    /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
+    /// process's own file. Sets this slice, unless it is 0; `is_set` becomes false if a group has another.
+    fn prove(&self, slice: u64, is_set: &mut bool) -> Channels {
         if self.is_unruly.load(SeqCst) {
             return Channels::Not;
         }
@@ -223,11 +244,14 @@ impl Session {
         groups.sort_unstable();
         groups.dedup();
         groups.retain(|&group| {
-            let has = time_slice(process.as_fd(), self.pid, group);
-            has.is_ok_and(|has| {
-                let is_right = slice == 0 || slice == has;
-                is_right || set_time_slice(process.as_fd(), self.pid, group, slice).is_ok()
-            })
+            let Ok(has) = time_slice(process.as_fd(), self.pid, group) else {
+                return false;
+            };
+            if slice != 0 && slice != has {
+                // If the driver is busy, the next ring tries again.
+                *is_set &= set_time_slice(process.as_fd(), self.pid, group, slice).is_ok();
+            }
+            true
         });
         let own = told.iter().filter(|it| groups.contains(&group(it)));
         let own: Vec<Channel> = own

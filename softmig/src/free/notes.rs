@@ -86,7 +86,8 @@ fn of_class(
         let more = qos::amounts(policy, &[asked(offer)]);
         is_limited && !qos.has_room(jobs, &held, &more)
     };
-    let waiting = match qos.jobs.is_some_and(|most| jobs >= most) {
+    let may_have_none = qos.jobs.is_some_and(|most| jobs >= most) && offers.iter().all(waits);
+    let waiting = match may_have_none {
         true => vec!["GPU job".to_string()],
         false => named(policy, offers, waits),
     };

@@ -45,7 +45,7 @@ pub(super) fn figures(
     (figures, notes)
 }
 
-/// The files that the monitor leaves for the user who looks, of jobs that no answer tells of: the socket answers root and the
+/// The files that the monitor leaves for the user who looks, of jobs that no answer of this node tells of: the socket answers root and the
 /// group softmig alone.
 fn own_files(
     this: &ThisNode,
@@ -53,15 +53,17 @@ fn own_files(
     shown: &Shown,
     figures: &[usage::Node],
 ) -> Vec<usage::Node> {
-    let is_told = |id: u32| {
-        let mut jobs = figures.iter().flat_map(|node| &node.jobs);
-        jobs.any(|told| told.job == id)
+    let is_told = |file: &usage::Node| {
+        let of_this = figures.iter().filter(|told| told.node == file.node);
+        let mut told = of_this.flat_map(|node| &node.jobs);
+        told.any(|told| file.jobs.iter().any(|job| job.job == told.job))
     };
     let own = cluster.jobs.iter().filter(|job| {
         let is_own = shown.own.as_ref() == Some(&job.user);
-        is_own && shown.has(job) && !job.waits() && !is_told(job.id)
+        is_own && shown.has(job) && !job.waits()
     });
     own.filter_map(|job| usage_file::read(this, JobId::parse(&job.id.to_string())?).ok()?)
+        .filter(|file| !is_told(file))
         .collect()
 }
 

@@ -185,6 +185,13 @@ fn a_job_alone_has_its_hard_quarter() -> Result<()> {
     ensure!(driver.time_slice(idle) == Some(DRIVERS_SLICE));
     let are_held = || Ok(quarter.is_held()? && driver.is_held(idle));
     quarter.site.cluster.wait_until("both held", are_held)?;
+    // A slice that the job sets itself lasts until its channels are held.
+    let group = quarter.group()?;
+    let slice = driver.time_slice(group);
+    driver.set_time_slice(group, 1_000_000);
+    let is_as_before = || Ok(driver.time_slice(group) == slice);
+    let what = "the slice of before";
+    quarter.site.cluster.wait_until(what, is_as_before)?;
     is_steered(&quarter)
 }
 

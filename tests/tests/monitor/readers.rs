@@ -340,8 +340,12 @@ fn others_read_of_four_slices_what_the_driver_counts(slurm: Slurm) -> Result<()>
         &[("softmig", EXPORTER), ("node", COLLECTOR)],
     )?;
 
-    let shares = times_agree(&prometheus, &driver, &slices)?;
-    the_dashboard_agrees(&prometheus, &slices, &shares)?;
+    let look = || {
+        let shares = times_agree(&prometheus, &driver, &slices)?;
+        the_dashboard_agrees(&prometheus, &slices, &shares)
+    };
+    // Its figures are of the last minute, in which the machine may have been busy.
+    look().or_else(|_| look())?;
     for slice in &slices {
         memory_agrees(&prometheus, slice)?;
     }

@@ -261,7 +261,9 @@ fn private_data(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
             Code::PrivateData,
             "[metrics] in policy.toml",
             format!("PrivateData=jobs hides other users' jobs, and {way} tells all users of them"),
-            format!("take {way} out, and have Prometheus ask softmig-exporter, with --tls-client-ca or at a unix socket"),
+            format!(
+                "take {way} out, and have Prometheus ask softmig-exporter with --tls-client-ca"
+            ),
         )
     }));
 }
