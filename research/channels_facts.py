@@ -27,7 +27,7 @@ from facts import HERE, machine, options
 
 SOURCES = HERE / "channels_facts"
 # Of preload.c; of work.cu's `struct seen`.
-LIST, SET_TIMESLICE, SCHEDULE, DISABLE, GET_TIMESLICE = range(5)
+LIST, SET_TIMESLICE, SCHEDULE, DISABLE, GET_TIMESLICE, GET_ANOTHERS, SET_ANOTHERS = range(7)
 DONE, LAUNCHED, READY, STOP = range(4)
 # NV_EVENT_BUFFER_FECS_CTXSWTAG_*: a context comes to the GPU, and goes.
 SIMPLE_START, SIMPLE_END = 6, 7
@@ -77,10 +77,11 @@ class Program:
     def __getitem__(self, word):
         return struct.unpack_from("Q", self.seen, 8 * word)[0]
 
-    def ask(self, what, value=0):
-        """The process does it itself, in preload.c's thread: status and us."""
-        self.socket.send(struct.pack("IIQ", what, 0, value))
-        status, count, us, *handles = struct.unpack("IId128I", self.socket.recv(528))
+    def ask(self, what, value=0, of=None):
+        """The process does it itself, in preload.c's thread, to its own group or another program's: status and us."""
+        self.socket.send(struct.pack("IIIIQ", what, *(of.group if of else (0, 0)), 0, value))
+        status, count, us, *handles = struct.unpack("IId130I", self.socket.recv(536))
+        self.group, handles = tuple(handles[:2]), handles[2:]
         self.clients, self.channels = handles[:count], handles[64 : 64 + count]
         return status, us
 
@@ -203,6 +204,15 @@ class Lab:
         done = sum(program[DONE] for program in programs) - before
         return {"sum_of_work": round(done / (time.monotonic() - begun) / self.alone[MIDDLE], 4), "set_us": ordered(costs), "get_us": ordered(us for _, us in asked), "wrong_answers": sum(status != 0 for status, _ in asked), "ends": [program.end() for program in programs]}
 
+    def anothers_slice(self):
+        """Asking for and setting the slice of another program's group, by a file of one's own; and of one's own group."""
+        one, other = programs = [Program(self, MIDDLE, prefix) for prefix in ((), NOBODY)]
+        found = {}
+        for name, asks in (("of root's program by another user's", other), ("of another user's program by root's", one)):
+            of = one if asks is other else other
+            found[name] = {"asked": asks.ask(GET_ANOTHERS, of=of)[0], "set": asks.ask(SET_ANOTHERS, 5000, of=of)[0], "own_asked": asks.ask(GET_ANOTHERS, of=asks)[0]}
+        return found | {"ends": [program.end() for program in programs]}
+
     def switched(self, kinds, switch, prefix=()):
         """Off 12 times for 30 ms each; then off for 37.5 of each 50 ms. `switch(program, on)` gives status and us."""
         found = {}
@@ -293,7 +303,7 @@ def main():
     file = given.out / "gpu-channels-facts.json"
     kept = json.loads(file.read_text())["experiments"] if file.exists() else {}
     result = {"machine": machine(), "alone_a_second": {" ".join(map(str, kind)): round(rate, 1) for kind, rate in lab.alone.items()}, "experiments": kept}
-    for name in ("slices", "residency", "setting_slices", "schedule_off", "disabled_by_itself", "disabled_by_root", "alternating", "clock", "reads"):
+    for name in ("slices", "residency", "setting_slices", "anothers_slice", "schedule_off", "disabled_by_itself", "disabled_by_root", "alternating", "clock", "reads"):
         if given.only and name not in given.only:
             continue
         try:

@@ -20,9 +20,9 @@
 struct rm_alloc_rights { uint32_t client, parent, object, class; uint64_t parameters, rights; uint32_t size, flags, status; };
 
 // What channels_facts.py sends and gets.
-enum { LIST, SET_TIMESLICE, SCHEDULE, DISABLE, GET_TIMESLICE };
-struct request { uint32_t what, reserved; uint64_t value; };
-struct answer { uint32_t status, count; double us; uint32_t clients[64], channels[64]; };
+enum { LIST, SET_TIMESLICE, SCHEDULE, DISABLE, GET_TIMESLICE, GET_ANOTHERS, SET_ANOTHERS };
+struct request { uint32_t what, client, group, reserved; uint64_t value; };
+struct answer { uint32_t status, count; double us; uint32_t client, group, clients[64], channels[64]; };
 
 // A handle is used with the file that made it. The programs here use the driver from one thread, so nothing is locked.
 struct object { int file; uint32_t client, parent, handle; };
@@ -36,7 +36,7 @@ static uint32_t control(struct object at, uint32_t command, void *parameters, ui
 }
 
 static struct answer answered(struct request request) {
-    struct answer answer = {0};
+    struct answer answer = {.client = group.client, .group = group.handle};
     // The channels of the context's group. A process has others, for copies and for the driver's own use.
     for (uint32_t i = 0; i < channel_count; i++) {
         if (channels[i].parent != group.handle) continue;
@@ -51,6 +51,10 @@ static struct answer answered(struct request request) {
         // It is what was set.
         if (slice != request.value) answer.status = ~0u;
     }
+    // Another process's group, by this process's file.
+    struct object anothers = {group.file, request.client, 0, request.group};
+    if (request.what == GET_ANOTHERS) answer.status = control(anothers, NVA06C_CTRL_CMD_GET_TIMESLICE, &request.value, sizeof request.value);
+    if (request.what == SET_ANOTHERS) answer.status = control(anothers, NVA06C_CTRL_CMD_SET_TIMESLICE, &request.value, sizeof request.value);
     if (request.what == SCHEDULE) {
         uint8_t enable[3] = {request.value, 0, 0};
         answer.status = control(group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, enable, sizeof enable);
