@@ -151,7 +151,7 @@ impl Slurm {
             (raw == own).then(|| (name, start, fields.next().unwrap_or("")))
         });
         match row {
-            // The start of a run that waits is no number.
+            // A run that waits has Unknown there.
             Some((_, start, _)) if start.parse() != Ok(self.start) => Err(
                 "slurmdbd gives another run of the job: Slurm restarted or resized it".to_string(),
             ),

@@ -27,8 +27,8 @@ pub fn leave(node: &Node, job: &Job, commands: Option<&Commands>) -> Result<(), 
         .map_err(|error| format!("starting to write it: {error}"))
 }
 
-/// What is to be written of the run whose conf is here; `None` if nothing is, as when it is a later run than the one that
-/// ended.
+/// The summary of the run whose conf is here. `None` if none is to be written: for example, if the conf is of a later run than the
+/// one that ended.
 fn of_run(node: &Node, job: &Job, commands: Option<&Commands>) -> Result<Option<Delivery>, String> {
     // Most jobs have no GPU, and so need no policy.
     if !node.run.join(format!("{}.conf", job.id)).exists() {

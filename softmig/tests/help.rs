@@ -1,10 +1,10 @@
-//! What a user finds by `--help` alone.
+//! `--help` alone leads users to what they look for.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::process::Command;
 
-/// What users look for: the command that shows it, and words of its first line.
+/// Commands that show what users look for, and words of their first lines.
 const SOUGHT: [(&str, &[&str]); 3] = [
     ("free", &["you may have", "free now"]),
     ("status", &["used and free", "why jobs wait"]),

@@ -45,7 +45,7 @@ pub(super) fn all(
     notes
 }
 
-/// What the class may hold at once, what the person's jobs hold of it, and what waits therefore.
+/// Tells how much the class may hold at once, how much of it the person's jobs hold, and which sizes wait because of it.
 fn of_class(
     policy: &Policy,
     class: &ClassLimits,

@@ -420,11 +420,11 @@ mod tests {
     #[test]
     fn what_others_wrote_is_ascii_on_the_screen() {
         let mut picture = picture("root", None);
-        picture.cluster.nodes[1].reason = Some("L\u{fc}fter \u{202e}kaputt\u{9b}".into());
+        picture.cluster.nodes[1].reason = Some("fan 3: 80 \u{b0}C \u{202e}hot\u{9b}".into());
         picture.cluster.jobs[0].user = "jos\u{e9}".into();
-        picture.notes = vec!["caf\u{e9}\u{1b}[31m".into()];
+        picture.notes = vec!["a note\u{e9}\u{1b}[31m".into()];
         let shown = shown(&picture);
-        for words in ["drained: L?fter ?kaputt?", "jos?", "caf??[31m"] {
+        for words in ["drained: fan 3: 80 ?C ?hot?", "jos?", "a note??[31m"] {
             assert!(shown.contains(words), "{words}\n{shown}");
         }
     }
