@@ -31,7 +31,7 @@ pub(super) struct Session {
     has_worked: AtomicBool,
     /// The time slice that its groups are to have, in microseconds; 0 for the driver's own.
     slice: AtomicU64,
-    /// The one that was set last.
+    /// The one that all have; 0 for the driver's own, or if they differ.
     has_slice: AtomicU64,
     /// `has_slice` when that was last asked.
     had_slice: AtomicU64,
@@ -197,9 +197,9 @@ impl Session {
             self.has_slice.fetch_min(slice, SeqCst);
             let mut is_set = true;
             self.know(self.prove(slice, &mut is_set));
-            if is_set {
-                self.has_slice.store(slice, SeqCst);
-            }
+            // If the driver is busy, the next ring tries again.
+            let has = if is_set { slice } else { 0 };
+            self.has_slice.store(has, SeqCst);
             self.version.store(version, SeqCst);
             // Channels that were held since then are still to be proven.
             let _ = (self.unproven).compare_exchange(unproven, 0, SeqCst, SeqCst);
@@ -248,7 +248,6 @@ impl Session {
                 return false;
             };
             if slice != 0 && slice != has {
-                // If the driver is busy, the next ring tries again.
                 *is_set &= set_time_slice(process.as_fd(), self.pid, group, slice).is_ok();
             }
             true
