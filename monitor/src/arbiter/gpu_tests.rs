@@ -276,7 +276,7 @@ fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel
     let admission = Admission {
         job: Job(number),
         share: Share::new(1, 2).unwrap(),
-        mode: Mode::Hard,
+        mode: Mode::Soft,
         is_several: false,
     };
     let (id, file) = gpu

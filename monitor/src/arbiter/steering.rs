@@ -15,9 +15,7 @@ use tracing::{debug, info, warn};
 use super::clock::now;
 use super::settings::GpuId;
 use super::switch_log::{CHANGING, Log, Stays};
-use crate::schedule::shares::{
-    DEFAULT_SLICE_US, Look, MAX_CREDIT, Observed, RECHECK, Sharing, share_of,
-};
+use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
 use crate::schedule::turns::Book;
 use crate::schedule::turns::{Job, Nanos};
 
@@ -360,8 +358,7 @@ impl Steering {
             };
             // A job without a seat is here as long as it owes.
             if self.standing(of.job).is_none() {
-                let nothing = -share_of(of.share, MAX_CREDIT);
-                self.come(of.job, of.share, of.mode, nothing);
+                self.come(of.job, of.share, of.mode, 0);
                 self.leave(of.job);
             }
             heard.entry(of.job).or_default().unseated += stays.resident;
@@ -396,6 +393,7 @@ impl Steering {
                 let is_cut = !is_on || length >= nearly(one.slice);
                 let interrupting = if is_cut { INTERRUPTING } else { 0 };
                 place.resident -= interrupting;
+                place.changing += CHANGING + interrupting;
                 change += interrupting;
                 place.cut += u32::from(is_cut);
                 place.left += u32::from(!is_cut);

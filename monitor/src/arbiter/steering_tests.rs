@@ -93,7 +93,7 @@ fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
     steering.come(Job(1), quarter, Mode::Hard, 0);
     let none = BTreeMap::new();
     // It is to have a long slice, and its stays still end with the driver's own.
-    let stay = stays(&[Nanos::try_from(DEFAULT_SLICE_US * 1000).unwrap(); 10]);
+    let stay = stays(&[Nanos::try_from(DEFAULT_SLICE_US * 1000).unwrap(); 4]);
     for at in 1..=4 {
         steering.look(at * 100 * MS, &stay, &[busy()], &none);
         let (_, slice) = steering.state(Job(1)).unwrap();

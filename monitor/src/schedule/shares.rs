@@ -4,12 +4,25 @@
 //! once, so idle time goes to the groups that have work, and launches are never held back. The scheduler keeps no history, and it
 //! knows no jobs. This module adds both, from the GPU's log of context switches:
 //!
-//! - **Fair shares.** Each job has a virtual time: the GPU time that it used, divided by its share. A job whose virtual time is too far
-//!   ahead of another's that wants the GPU is held until the other has caught up (`MAX_LEAD`, `RESUME_LEAD`).
-//! - **The cap of a `hard` job** is a credit that grows by its share of the time. A job without credit is held, also if it is alone.
+//! - **Fair shares** by the virtual time of WF2Q+ (J. C. R. Bennett and H. Zhang, "Hierarchical Packet Fair Queueing
+//!   Algorithms", IEEE/ACM Transactions on Networking 5(5), 1997), which BFQ uses for disks. A job's weight is its share.
+//!   - A job's virtual time is the GPU time that it used, with the changes of groups for it, divided by its weight.
+//!   - A job is backlogged while it wants the GPU and has credit. The GPU's virtual time is the least one of backlogged jobs. It
+//!     goes on by at least `LEAST_PACE` of the time, and never goes back. When no job is backlogged, it is the greatest one of all
+//!     jobs.
+//!   - A job that comes or wakes begins at the GPU's virtual time at least. The lag of a job behind the GPU, and its lead, are
+//!     bounded (`MAX_LAG`, `JobState::kept_lead`).
+//!   - A job is eligible while its virtual time leads the least one by no more than `JobState::max_lead`. A job that is not
+//!     eligible is held. Among eligible jobs the GPU chooses by itself.
+//! - **The cap of a `hard` job** is a credit that grows by its share of the time, up to one burst ([`burst`]). A job without credit
+//!   is held, also if it is alone. A debt is no more than one burst either.
 //! - **Time slices.** A job that mostly yields by itself, because its program waits for the GPU, keeps a long slice. Beside such a job
 //!   the others get short slices, so that it comes back soon. Where no job yields, slices are long and in proportion to the shares,
 //!   since each change of groups costs the GPU 0.14 ms.
+//!
+//! So of all that a job ever did, a lead of 40 ms and 16 ms divided by its share counts later, and one burst. A job that wants the
+//! GPU and has credit is held for 80 ms and 32 ms divided by its share at most, whatever other jobs do or say: 208 ms for a
+//! quarter. `simulation::properties` checks these bounds, and the shares, with random jobs and pasts.
 //!
 //! A group stays on the GPU while it has no work, if no other group has any. No job pays for that: a job is charged at most the time
 //! for which it had work, as its processes say. For time that another job waited it is charged by the log, whatever they say.
@@ -33,21 +46,24 @@ pub const RECHECK: Nanos = 4 * MS;
 /// The longest interval of looks while a job could come to be held.
 const MAX_INTERVAL: Nanos = 16 * MS;
 
-/// A job is held when its virtual time leads by more than this and one slice of its own, until it leads by no more than
-/// [`RESUME_LEAD`].
+/// A job is eligible until its virtual time leads by more than this and one slice of its own, and again when it leads by no more
+/// than [`RESUME_LEAD`].
 const MAX_LEAD: Nanos = 40 * MS;
 const RESUME_LEAD: Nanos = 20 * MS;
+/// A backlogged job is behind the GPU's virtual time by this at most.
+const MAX_LAG: Nanos = 20 * MS;
+/// The GPU's virtual time goes on by at least this part of the time, in hundredths. More would take from jobs that wait for each
+/// short kernel, as they get less than their share of the time while others have the GPU in between.
+const LEAST_PACE: Nanos = 50;
 
-/// A job saves up its share of this time at most, and goes on with its share of `RESUME_CREDIT`.
-pub const MAX_CREDIT: Nanos = 100 * MS;
-const RESUME_CREDIT: Nanos = 30 * MS;
-/// The largest debt of a job.
-const MAX_DEBT: Nanos = 1_000 * MS;
+/// A burst is a job's share of this time, and at least `LEAST_BURST`: a look can be 4 ms late.
+const BURST: Nanos = 100 * MS;
+const LEAST_BURST: Nanos = 10 * MS;
 
 /// Interval in which jobs are classified and slices set.
 const CLASSIFY_EVERY: Nanos = 100 * MS;
-/// A job that did not want the GPU for longer than this has no claim on the time before.
-const IDLE_AFTER: Nanos = 5 * MS;
+/// Jobs are held for others for this long before it is judged whether the others use that time.
+const PATIENCE: Nanos = 2 * RECHECK;
 /// Time from a look until a job that it released can be on the GPU. The driver's call takes 0.27 to 0.39 ms of it
 /// (docs/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
 const RELEASING: Nanos = 400_000;
@@ -71,6 +87,8 @@ pub const DEFAULT_SLICE_US: u64 = 2048;
 pub struct Observed {
     /// Time that its groups were on the GPU, by the GPU's log.
     pub resident: Nanos,
+    /// Time that the changes of groups took by which it came to the GPU and left it.
+    pub changing: Nanos,
     /// Time that it had work on the GPU or waiting for it, as its processes say.
     pub pending: Nanos,
     /// Whether it wants the GPU now, as they say.
@@ -98,28 +116,37 @@ pub struct Look {
 #[derive(Clone, Debug)]
 pub struct Sharing {
     jobs: BTreeMap<Job, JobState>,
+    /// That of the GPU.
+    virtual_time: Nanos,
     looked: Nanos,
     classified: Nanos,
     /// The sums since they were last taken.
     book: Book,
     /// Time of processes of no job since the last look.
     unclaimed: Nanos,
+    /// Time in which jobs were held for others, and in which the GPU was idle of that, since this was judged.
+    waited: Nanos,
+    idle: Nanos,
 }
 
 #[derive(Clone, Debug)]
 struct JobState {
     share: Share,
     mode: Mode,
-    /// GPU time charged, divided by the share.
+    /// GPU time charged, with the changes of groups, divided by the share.
     virtual_time: Nanos,
-    /// GPU time that it may still use; negative for a debt.
+    /// GPU time that it may still use if it is capped; negative for a debt. At most one burst either way.
     credit: Nanos,
     charged: Nanos,
     wishes: bool,
     /// The last look at which it wished.
     wished: Option<Nanos>,
+    /// Whether it wanted the GPU and had credit at the last look.
+    is_backlogged: bool,
     /// When it last was on the GPU, or could not be.
     served: Nanos,
+    /// No other job waits for it before.
+    waited_for_from: Nanos,
     held: Option<Held>,
     held_for: Nanos,
     /// Time after the last look in which it could not be on the GPU yet, because that look released it.
@@ -129,11 +156,14 @@ struct JobState {
     has_processes: bool,
     /// Observed at this look.
     resident: Nanos,
+    changing: Nanos,
     pending: Nanos,
     unseated: Nanos,
     /// Observed since the last classification.
     cut: u32,
     left: u32,
+    /// Whether it was on the GPU without work since it came there.
+    stays_idle: bool,
     /// Whether it mostly yields by itself.
     yields: bool,
     slice_us: u64,
@@ -142,7 +172,7 @@ struct JobState {
 /// Why a job is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// Its virtual time leads too far.
+    /// Its virtual time leads too far: it is not eligible.
     Ahead,
     /// It has no credit.
     Capped,
@@ -153,35 +183,41 @@ impl Sharing {
     pub fn new(now: Nanos) -> Self {
         Self {
             jobs: BTreeMap::new(),
+            virtual_time: 0,
             looked: now,
             classified: now,
             book: Book::default(),
             unclaimed: 0,
+            waited: 0,
+            idle: 0,
         }
     }
 
-    /// Adds a job, or changes its share. Of `credit` only a debt counts.
+    /// Adds a job, or changes its share. A new job has no credit; of `credit` only a debt counts.
     pub fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
         let state = self.jobs.entry(job).or_insert_with(|| JobState {
             share,
             mode,
-            virtual_time: 0,
-            // Where all of the GPU's time is used the sum of all credits stays as it is. At zero, caps would be reached by chance.
-            credit: share_of(share, MAX_CREDIT) + credit.min(0),
+            virtual_time: self.virtual_time,
+            credit: credit.clamp(-burst(share), 0),
             charged: 0,
             wishes: false,
             wished: None,
+            is_backlogged: false,
             served: self.looked,
+            waited_for_from: self.looked,
             held: None,
             held_for: 0,
             releasing: 0,
             escaped: 0,
             has_processes: true,
             resident: 0,
+            changing: 0,
             pending: 0,
             unseated: 0,
             cut: 0,
             left: 0,
+            stays_idle: false,
             yields: false,
             slice_us: 0,
         });
@@ -232,7 +268,7 @@ impl Sharing {
         }
         self.note_waiting();
         self.charge(time);
-        self.readmit(time);
+        self.advance(time);
         if now - self.classified >= CLASSIFY_EVERY {
             self.classified = now;
             self.set_slices(&mut look);
@@ -241,7 +277,7 @@ impl Sharing {
         look.escaped = escaped.map(|(&job, _)| job).collect();
         self.choose_held();
         self.jobs
-            .retain(|_, it| it.has_processes || it.credit < share_of(it.share, MAX_CREDIT));
+            .retain(|_, it| it.has_processes || it.credit < burst(it.share));
         look.next = self.next();
         look
     }
@@ -282,48 +318,63 @@ impl Sharing {
             state.releasing = (state.releasing - time).max(0);
             self.book.charge(job, due);
         }
-        self.charge_idle(time);
+        self.note_idle(time);
     }
 
-    /// A job for which others are held, and which leaves the GPU idle, has no claim on that time.
-    fn charge_idle(&mut self, time: Nanos) {
-        let on_gpu = self.jobs.values().map(|it| it.resident + it.unseated);
-        let resident = on_gpu.sum::<Nanos>();
-        let idle = (time - resident).max(0);
-        // Changes of groups are idle time too, for which no waiting job is responsible.
-        let is_left_idle = idle > time / 2;
-        if !is_left_idle || !self.jobs.values().any(|it| it.held == Some(Held::Ahead)) {
+    /// Jobs for which others are held, and which mostly leave the GPU idle, are not waited for any more for a while.
+    fn note_idle(&mut self, time: Nanos) {
+        if !self.jobs.values().any(|it| it.held == Some(Held::Ahead)) {
             return;
         }
+        let used = self.jobs.values();
+        let used = used.map(|it| it.resident.min(it.pending) + it.unseated + it.changing);
+        self.waited += time;
+        self.idle += (time - used.sum::<Nanos>()).max(0);
+        if self.waited < PATIENCE {
+            return;
+        }
+        if self.idle > self.waited / 2 {
+            let until = self.looked + CLASSIFY_EVERY;
+            let free = self.jobs.values_mut();
+            let waited_for = free.filter(|it| it.held.is_none() && it.is_backlogged);
+            waited_for.for_each(|it| it.waited_for_from = until);
+        }
+        (self.waited, self.idle) = (0, 0);
+    }
+
+    /// Lets the GPU's virtual time go on, and keeps the jobs' near it.
+    fn advance(&mut self, time: Nanos) {
+        let now = self.looked;
+        let mut reached: Option<Nanos> = None;
         for state in self.jobs.values_mut() {
-            if state.held.is_none() && state.wishes && state.resident == 0 {
-                state.virtual_time += state.to_virtual(idle);
+            if state.wishes {
+                state.wished = Some(now);
             }
+            let was_backlogged = state.is_backlogged;
+            state.is_backlogged = state.wants(now) && state.held != Some(Held::Capped);
+            // A job that comes, or wakes, begins where the others are.
+            if was_backlogged && state.is_backlogged {
+                let least = reached.map_or(state.virtual_time, |it| it.min(state.virtual_time));
+                reached = Some(least);
+            }
+        }
+        if !self.jobs.values().any(|it| it.is_backlogged) {
+            // At the end of a busy period all jobs are equal again.
+            reached = self.jobs.values().map(|it| it.virtual_time).max();
+        }
+        let paced = self.virtual_time + time * LEAST_PACE / 100;
+        self.virtual_time = paced.max(reached.unwrap_or(paced));
+        for state in self.jobs.values_mut() {
+            let lag = if state.is_backlogged { MAX_LAG } else { 0 };
+            let most = self.virtual_time + state.kept_lead();
+            state.virtual_time = state.virtual_time.clamp(self.virtual_time - lag, most);
         }
     }
 
     /// The least virtual time of the jobs that want the GPU and have credit.
     fn least_virtual_time(&self) -> Option<Nanos> {
-        let wanting = self.jobs.values().filter(|it| it.wants(self.looked));
-        let wanting = wanting.filter(|it| it.held != Some(Held::Capped));
-        wanting.map(|it| it.virtual_time).min()
-    }
-
-    /// A job that was idle for a while starts at the least virtual time of the others: it has no claim on the time that it missed.
-    fn readmit(&mut self, time: Nanos) {
-        let now = self.looked;
-        let was_idle = |it: &JobState| {
-            it.wished
-                .is_none_or(|wished| now - wished > time + IDLE_AFTER)
-        };
-        let others = self.jobs.values().filter(|it| it.wishes && !was_idle(it));
-        let least = others.map(|it| it.virtual_time).min();
-        for state in self.jobs.values_mut().filter(|it| it.wishes) {
-            if was_idle(state) {
-                state.virtual_time = state.virtual_time.max(least.unwrap_or(state.virtual_time));
-            }
-            state.wished = Some(now);
-        }
+        let backlogged = self.jobs.values().filter(|it| it.is_backlogged);
+        backlogged.map(|it| it.virtual_time).min()
     }
 
     /// Classifies jobs and sets their slices, as the head of this file says.
@@ -354,13 +405,8 @@ impl Sharing {
 
     fn choose_held(&mut self) {
         let least = self.least_virtual_time();
-        let is_full = self.is_full();
         for state in self.jobs.values_mut() {
-            let has_credit = is_full || state.has_credit();
-            // While it waited for credit it did not wait for other jobs.
-            if let Some(least) = least.filter(|_| state.held == Some(Held::Capped) && has_credit) {
-                state.virtual_time = state.virtual_time.max(least);
-            }
+            let has_credit = state.has_credit();
             let lead = state.virtual_time - least.unwrap_or(state.virtual_time);
             // The log shows use whatever a job says, and a held job stays held although it says nothing.
             let uses = state.wishes || state.resident > 0 || state.held.is_some();
@@ -378,25 +424,19 @@ impl Sharing {
         }
     }
 
-    /// Whether jobs that do not yield want all of the GPU. Then no job can get more than its share, and a job whose
-    /// credit runs out by chance is not held.
-    fn is_full(&self) -> bool {
-        let busy = self.jobs.values();
-        let busy = busy.filter(|it| it.wants(self.looked) && !it.yields);
-        let shares = busy.map(|it| share_of(it.share, CLASSIFY_EVERY));
-        shares.sum::<Nanos>() > CLASSIFY_EVERY * 99 / 100
-    }
-
     /// The time of the next look: before any job could exceed a bound.
     fn next(&self) -> Option<Nanos> {
-        let now = self.looked;
-        let is_shared = self.jobs.values().filter(|it| it.wants(now)).count() > 1;
+        // Also a job that is not waited for any more: it may be served again, and no bell tells.
+        let is_shared = self.jobs.values().filter(|it| it.wishes).count() > 1;
         let least = self.least_virtual_time().filter(|_| is_shared);
-        let is_full = self.is_full();
-        let times = self.jobs.values();
-        let times = times.filter_map(|it| it.until_next(least, is_full));
-        let soonest = times.min()?.clamp(RECHECK, MAX_INTERVAL);
-        Some(now + soonest)
+        let until = self.jobs.values().filter_map(|it| it.until_next(least));
+        let soonest = until.chain(is_shared.then_some(MAX_INTERVAL)).min()?;
+        // A job that rests may begin at any time: a bell is not heard before the next look.
+        let free = self.jobs.values().filter(|it| it.held.is_none());
+        let soonest = free
+            .filter_map(JobState::until_capped)
+            .fold(soonest, Nanos::min);
+        Some(self.looked + soonest.clamp(RECHECK, MAX_INTERVAL))
     }
 }
 
@@ -404,6 +444,7 @@ impl JobState {
     fn observe(&mut self, now: Nanos, time: Nanos, new: Observed) {
         // A faulty clock or page cannot make an interval longer than it was.
         self.resident = new.resident.clamp(0, time);
+        self.changing = new.changing.clamp(0, time);
         self.pending = new.pending.clamp(0, time);
         self.unseated = new.unseated.clamp(0, time);
         self.credit += share_of(self.share, time);
@@ -415,8 +456,14 @@ impl JobState {
         } else {
             self.held_for = 0;
         }
-        self.cut += new.cut;
-        self.left += new.left;
+        // While other jobs are held it stays there without work, for longer than its slice.
+        self.stays_idle |= self.pending < self.resident;
+        if self.stays_idle {
+            self.left += new.left + new.cut;
+        } else {
+            (self.left, self.cut) = (self.left + new.left, self.cut + new.cut);
+        }
+        self.stays_idle &= new.left + new.cut == 0;
         if self.resident > 0 || self.held.is_some() || !self.wishes {
             self.served = now;
         }
@@ -435,15 +482,21 @@ impl JobState {
     }
 
     fn charge(&mut self, time: Nanos) {
-        self.virtual_time += self.to_virtual(time);
+        self.virtual_time += self.to_virtual(time + self.changing);
         self.charged += time;
-        let most = share_of(self.share, MAX_CREDIT);
-        self.credit = (self.credit - time).clamp(-MAX_DEBT, most);
+        let most = burst(self.share);
+        self.credit = (self.credit - time).clamp(-most, most);
     }
 
     /// Whether it wants the GPU. A job that says so, could be on the GPU and is not, waits for something else.
     fn wants(&self, now: Nanos) -> bool {
-        self.wishes && now - self.served <= CLASSIFY_EVERY
+        let is_served = now - self.served <= CLASSIFY_EVERY;
+        self.wishes && is_served && now >= self.waited_for_from
+    }
+
+    /// The lead over the GPU's virtual time that counts later: that of a job which has used the GPU alone until the next look.
+    fn kept_lead(&self) -> Nanos {
+        MAX_LEAD + self.to_virtual(MAX_INTERVAL)
     }
 
     fn max_lead(&self) -> Nanos {
@@ -466,30 +519,41 @@ impl JobState {
     fn has_credit(&self) -> bool {
         let least = match self.held {
             None => 1,
-            Some(_) => share_of(self.share, RESUME_CREDIT),
+            Some(_) => resume_credit(self.share),
         };
         !self.is_capped() || self.credit >= least
     }
 
     /// Time until it could come to be held, or go on. `least` is the least virtual time, if several jobs want the GPU.
-    fn until_next(&self, least: Option<Nanos>, is_full: bool) -> Option<Nanos> {
-        let [shards, per_gpu] = [self.share.shards(), self.share.per_gpu()].map(Nanos::from);
+    fn until_next(&self, least: Option<Nanos>) -> Option<Nanos> {
         match self.held {
             Some(Held::Ahead) => Some(RECHECK),
-            Some(Held::Capped) => {
-                Some(self.to_virtual(share_of(self.share, RESUME_CREDIT) - self.credit))
-            }
+            Some(Held::Capped) => Some(self.to_virtual(resume_credit(self.share) - self.credit)),
             None if !self.wishes => None,
             None => {
-                // If it has the GPU for itself.
-                let can_be_capped = self.is_capped() && !is_full;
-                let cap = can_be_capped.then(|| self.credit * per_gpu / (per_gpu - shards));
                 let lead = least.map(|least| self.max_lead() - (self.virtual_time - least));
                 let lead = lead.map(|left| share_of(self.share, left));
-                cap.into_iter().chain(lead).min()
+                self.until_capped().into_iter().chain(lead).min()
             }
         }
     }
+
+    /// Time until its credit is used, if it has the GPU for itself.
+    fn until_capped(&self) -> Option<Nanos> {
+        let [shards, per_gpu] = [self.share.shards(), self.share.per_gpu()].map(Nanos::from);
+        self.is_capped()
+            .then(|| self.credit * per_gpu / (per_gpu - shards))
+    }
+}
+
+/// The most GPU time that a job can save up, or owe, in nanoseconds.
+pub fn burst(share: Share) -> Nanos {
+    share_of(share, BURST).max(LEAST_BURST)
+}
+
+/// With this credit a job goes on that had none.
+fn resume_credit(share: Share) -> Nanos {
+    burst(share) * 3 / 10
 }
 
 /// A share of some time.

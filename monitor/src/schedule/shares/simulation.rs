@@ -1,16 +1,36 @@
 //! Jobs on a simulated GPU that has a scheduler of its own, steered by [`super::Sharing`].
+//!
+//! The simulation goes from event to event: a program launches, a kernel or a time slice ends, channels are off the GPU,
+//! the monitor looks. A minute of eight jobs takes some hundredths of a second.
 
 mod escapes;
+mod examples;
 mod idle;
 mod observations;
+mod properties;
 mod sampled;
 mod waiting;
 
+use std::collections::BTreeSet;
+
 use super::*;
 
+/// The time that the GPU takes to change from one group to another.
+const CHANGE: Nanos = 140_000;
+/// The driver's call that takes channels off the GPU, or lets them run, has an effect after this time.
+const CALL: Nanos = 300_000;
+/// A program that had work this long ago still says so: its library looks each 2 ms.
+const SAYS_FOR: Nanos = 3 * MS;
+/// From a launch until the monitor hears the bell.
+const BELL: Nanos = 20_000;
+/// The interval at which the monitor takes the sums, and looks for that.
+const MEASURES_EACH: Nanos = 1_000 * MS;
+
 /// The work of a program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Program {
+    /// Has nothing to do.
+    Rest,
     /// Has always work queued.
     Queue,
     /// Gives the GPU `work`, waits until it is done, and does something else for `pause`.
@@ -27,233 +47,468 @@ enum Program {
     },
 }
 
+/// More work than is ever done.
+const ENDLESS: Nanos = Nanos::MAX / 4;
+
+/// A process, its channels, and what is known of them.
 #[derive(Clone, Debug)]
 struct Sim {
     program: Program,
     /// Work that was launched.
     queued: Nanos,
-    /// When there will be more.
-    more_at: Nanos,
+    /// When it launches next, unless it waits for work to end.
+    launches: Option<Nanos>,
     is_on: bool,
     /// Whether its channels are to run, and since when.
     allowed: (bool, Nanos),
     slice: Nanos,
     done: Nanos,
-    /// The same after each tenth of a second.
+    /// When the work came that it waits for.
+    came: Nanos,
+    /// The longest time for which it waited for work, less the time that the work takes at its share's pace.
+    latest: Nanos,
+    share: Option<Share>,
+    /// The same at the end of each tenth of a second that is measured.
     windows: Vec<Nanos>,
-    heard: Observed,
+    observed: Observed,
+    /// When it last had work, as it says.
+    had_work: Nanos,
     /// Where the program's word of its work is sampled.
     sampler: Option<sampled::Sampler>,
 }
 
-const STEP: Nanos = 20_000;
-const CHANGE: Nanos = 140_000;
-/// The driver's call that takes channels off the GPU, or lets them run, has an effect after this time.
-const CALL: Nanos = 300_000;
-
 impl Sim {
-    fn new(program: Program) -> Self {
-        Self {
-            program,
+    fn new(now: Nanos, program: Program) -> Self {
+        let mut sim = Self {
+            program: Program::Rest,
             queued: 0,
-            more_at: 0,
+            launches: None,
             is_on: true,
-            allowed: (true, 0),
-            slice: 2048 * 1000,
+            allowed: (true, now),
+            slice: DEFAULT_SLICE_US as Nanos * 1000,
             done: 0,
+            came: 0,
+            latest: 0,
+            share: None,
             windows: Vec::new(),
-            heard: Observed::default(),
+            observed: Observed::default(),
+            had_work: Nanos::MIN / 2,
             sampler: None,
-        }
+        };
+        sim.run(now, program);
+        sim
     }
 
-    /// The program's processor.
-    fn think(&mut self, now: Nanos) {
+    /// Runs another program. What the last one launched is done first, but for endless work.
+    fn run(&mut self, now: Nanos, program: Program) {
+        self.program = program;
+        if self.queued >= ENDLESS / 2 {
+            self.queued = 0;
+        }
+        self.launches = (program != Program::Rest).then_some(now);
+    }
+
+    fn says_that_it_always_has_work(&self) -> bool {
+        matches!(self.program, Program::Stuck | Program::Ticks { .. })
+    }
+
+    fn has_work(&self) -> bool {
+        self.queued > 0 || self.says_that_it_always_has_work()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_on && self.queued > 0
+    }
+
+    /// The program's processor. Tells whether the bell rings.
+    fn launch(&mut self, now: Nanos) -> bool {
+        if self.launches.is_none_or(|at| now < at) {
+            return false;
+        }
         let had_work = self.queued > 0;
         match self.program {
-            Program::Queue => self.queued = MS,
-            Program::Stuck => self.heard.pending += STEP,
+            Program::Rest | Program::Stuck => self.launches = None,
+            Program::Queue => (self.queued, self.launches) = (ENDLESS, None),
             Program::Waits { work, .. } => {
-                if self.queued <= 0 && now >= self.more_at {
-                    self.queued = work;
-                }
+                // What is left of another program comes first.
+                self.came = if had_work { Nanos::MAX / 2 } else { now };
+                self.queued += work;
+                self.launches = None;
             }
             Program::Ticks { work, period } => {
-                self.heard.pending += STEP;
-                if now % period == 0 {
-                    self.queued = work;
-                }
+                self.queued = work;
+                self.launches = Some(now + period);
             }
             Program::Ahead { work, time, most } => {
-                if now >= self.more_at && self.queued < most {
+                if self.queued < most {
                     self.queued += work;
-                    self.more_at = now.max(self.more_at) + time;
+                    self.launches = Some(now + time);
+                } else {
+                    self.launches = None;
                 }
             }
         }
-        let has_work = self.queued > 0;
-        match &mut self.sampler {
-            Some(sampler) => {
-                if has_work && !had_work {
-                    sampler.launch(now);
+        if let Some(sampler) = self.sampler.as_mut().filter(|_| !had_work) {
+            sampler.launch(now);
+        }
+        let is_new = now - self.had_work >= SAYS_FOR;
+        self.had_work = now;
+        is_new
+    }
+
+    /// Its work is on the GPU's processors for this long.
+    fn work(&mut self, now: Nanos, time: Nanos) {
+        self.done += time;
+        self.queued -= time;
+        match self.program {
+            Program::Waits { pause, work } if self.queued <= 0 => {
+                self.launches = Some(now + pause);
+                let own = self.share.map_or(work, |share| at_pace(share, work));
+                self.latest = self.latest.max(now - self.came - own);
+            }
+            Program::Ahead { most, .. } if self.queued < most && self.launches.is_none() => {
+                self.launches = Some(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// When something of its own happens next. `is_working`: its work is on the GPU's processors.
+    fn next(&self, now: Nanos, is_working: bool) -> Nanos {
+        let effect = (self.is_on != self.allowed.0).then(|| self.allowed.1 + CALL);
+        let end = is_working.then(|| now + self.queued);
+        let room = match self.program {
+            Program::Ahead { most, .. } if is_working && self.queued >= most => {
+                Some(now + self.queued - most + 1)
+            }
+            _ => None,
+        };
+        let sample = self.sampler.as_ref().and_then(|it| it.next);
+        let all = [effect, end, room, self.launches, sample];
+        all.into_iter().flatten().min().unwrap_or(Nanos::MAX)
+    }
+}
+
+/// A GPU, its processes, and the monitor.
+struct Gpu {
+    began: Nanos,
+    now: Nanos,
+    sims: Vec<Sim>,
+    /// The job of each process, and whether that has a seat.
+    owners: Vec<(Job, bool)>,
+    sharing: Sharing,
+    gone: BTreeSet<Job>,
+    /// When the monitor looks, and whether a bell brings it earlier.
+    due: Nanos,
+    /// The most by which it looks late.
+    late: Nanos,
+    hears_bells: bool,
+    /// The process whose group is on the GPU, since when, and until when the change to it takes.
+    holder: usize,
+    since: Nanos,
+    changing: Nanos,
+    /// The time in which a soft job had work, and no work was done and no change took place.
+    idle_beside_soft: Nanos,
+    /// Since when jobs are held for others, and the longest time beyond the bound for which one was.
+    ahead: BTreeMap<Job, Nanos>,
+    held_too_long: Nanos,
+}
+
+impl Gpu {
+    fn new(now: Nanos) -> Self {
+        Self {
+            began: now,
+            now,
+            sims: Vec::new(),
+            owners: Vec::new(),
+            sharing: Sharing::new(now),
+            gone: BTreeSet::new(),
+            due: now,
+            late: 0,
+            hears_bells: true,
+            holder: 0,
+            since: now,
+            changing: now,
+            idle_beside_soft: 0,
+            ahead: BTreeMap::new(),
+            held_too_long: Nanos::MIN / 2,
+        }
+    }
+
+    /// A process comes, whose job [`Sharing`] knows.
+    fn add(&mut self, job: Job, has_seat: bool, program: Program) -> usize {
+        let mut sim = Sim::new(self.now, program);
+        let state = self.sharing.state(job).filter(|_| has_seat);
+        if let Some((_, slice)) = state.filter(|it| it.1 != 0) {
+            sim.slice = slice as Nanos * 1000;
+        }
+        sim.share = self.sharing.jobs.get(&job).map(|it| it.share);
+        self.sims.push(sim);
+        self.owners.push((job, has_seat));
+        self.sims.len() - 1
+    }
+
+    /// A job comes that owes nothing.
+    fn come(&mut self, job: Job, share: Share, mode: Mode) {
+        (self.sharing).come(job, share, mode, 0);
+        self.due = self.now;
+    }
+
+    /// A process ends, and its job with it.
+    fn remove(&mut self, number: usize) {
+        self.run(number, Program::Rest);
+        self.sims[number].queued = 0;
+        self.sharing.leave(self.owners[number].0);
+        self.gone.insert(self.owners[number].0);
+    }
+
+    /// A process goes on with another program.
+    fn run(&mut self, number: usize, program: Program) {
+        self.sims[number].run(self.now, program);
+    }
+
+    /// Another monitor takes over. It lets all run, and knows nothing of the past.
+    fn restart(&mut self) {
+        let old = std::mem::replace(&mut self.sharing, Sharing::new(self.now));
+        for (&job, state) in &old.jobs {
+            if !self.gone.contains(&job) {
+                self.come(job, state.share, state.mode);
+            }
+        }
+        for sim in &mut self.sims {
+            sim.observed = Observed::default();
+        }
+        self.due = self.now;
+        self.obey();
+    }
+
+    fn has_soft_work(&self) -> bool {
+        let mut all = self.sims.iter().zip(&self.owners);
+        all.any(|(sim, (job, _))| {
+            let state = self.sharing.jobs.get(job);
+            sim.queued > 0 && state.is_some_and(|it| it.mode == Mode::Soft)
+        })
+    }
+
+    /// Goes on until then.
+    fn run_until(&mut self, end: Nanos) {
+        loop {
+            self.settle();
+            let next = self.next().min(end);
+            self.pass(next - self.now);
+            if next >= end {
+                return;
+            }
+        }
+    }
+
+    fn is_working(&self, number: usize) -> bool {
+        let is_holder = number == self.holder && self.now >= self.changing;
+        is_holder && self.sims[number].is_ready()
+    }
+
+    /// The next that is ready, in turn.
+    fn successor(&self) -> Option<usize> {
+        let count = self.sims.len();
+        let turn = (1..count).map(|by| (self.holder + by) % count);
+        turn.into_iter().find(|&it| self.sims[it].is_ready())
+    }
+
+    fn next(&self) -> Nanos {
+        let sims = self.sims.iter().enumerate();
+        let own = sims.map(|(number, sim)| sim.next(self.now, self.is_working(number)));
+        let cut = if self.now < self.changing {
+            self.changing
+        } else {
+            let slice = self.since + self.sims.get(self.holder).map_or(0, |it| it.slice);
+            if slice > self.now { slice } else { Nanos::MAX }
+        };
+        let all = own.chain([cut, self.due]);
+        all.min().unwrap_or(Nanos::MAX).max(self.now)
+    }
+
+    /// Lets time pass in which nothing happens.
+    fn pass(&mut self, time: Nanos) {
+        if time <= 0 {
+            return;
+        }
+        let is_changing = self.now < self.changing;
+        let is_working = (0..self.sims.len()).any(|it| self.is_working(it));
+        self.now += time;
+        for sim in &mut self.sims {
+            if sim.has_work() {
+                sim.had_work = self.now;
+                if sim.sampler.is_none() {
+                    sim.observed.pending += time;
                 }
+            }
+        }
+        if is_changing {
+            return;
+        }
+        if !is_working && self.has_soft_work() {
+            self.idle_beside_soft += time;
+        }
+        let Some(holder) = self.sims.get_mut(self.holder) else {
+            return;
+        };
+        // A job that may not run is taken from the GPU. No job pays for a change.
+        if holder.is_on {
+            holder.observed.resident += time;
+        }
+        if is_working {
+            holder.work(self.now, time);
+        }
+    }
+
+    /// Does all that is to be done now.
+    fn settle(&mut self) {
+        let now = self.now;
+        for sim in &mut self.sims {
+            if sim.is_on != sim.allowed.0 && now - sim.allowed.1 >= CALL {
+                sim.is_on = sim.allowed.0;
+            }
+            if sim.launch(now) && self.hears_bells {
+                self.due = self.due.min(now + BELL);
+            }
+            let has_work = sim.queued > 0;
+            if let Some(sampler) = &mut sim.sampler {
                 sampler.step(now, has_work);
             }
-            None if has_work => self.heard.pending += STEP,
-            None => {}
+        }
+        self.change();
+        if self.due <= now {
+            self.look();
         }
     }
 
-    fn work(&mut self, now: Nanos) {
-        self.done += STEP;
-        self.queued -= STEP;
-        if let Program::Waits { pause, .. } = self.program
-            && self.queued <= 0
-        {
-            self.more_at = now + pause;
+    fn change(&mut self) {
+        let now = self.now;
+        let Some(holder) = self.sims.get(self.holder).filter(|_| now >= self.changing) else {
+            return;
+        };
+        let is_cut = now - self.since >= holder.slice;
+        if holder.is_ready() && !is_cut {
+            return;
+        }
+        let Some(next) = self.successor() else {
+            return;
+        };
+        // A job that is held was taken off with work left.
+        let is_cut = is_cut || !holder.is_on;
+        let observed = &mut self.sims[self.holder].observed;
+        if is_cut {
+            observed.cut += 1;
+        } else {
+            observed.left += 1;
+        }
+        self.sims[next].observed.changing += CHANGE;
+        (self.holder, self.since, self.changing) = (next, now, now + CHANGE);
+    }
+
+    fn look(&mut self) {
+        let now = self.now;
+        let mut all: BTreeMap<Job, Observed> = BTreeMap::new();
+        for (sim, &(job, has_seat)) in self.sims.iter_mut().zip(&self.owners) {
+            let mut one = std::mem::take(&mut sim.observed);
+            let of_job = all.entry(job).or_default();
+            if !has_seat {
+                of_job.unseated += one.resident;
+                continue;
+            }
+            if let Some(sampler) = &mut sim.sampler {
+                one.pending = sampler.read(now);
+            }
+            of_job.wishes |= now - sim.had_work < SAYS_FOR;
+            of_job.pending += one.pending;
+            of_job.resident += one.resident;
+            of_job.changing += one.changing;
+            of_job.cut += one.cut;
+            of_job.left += one.left;
+        }
+        let look = self.sharing.look(now, &all);
+        assert_eq!(look.escaped, [], "no job is where it cannot be");
+        for (&job, state) in &self.sharing.jobs {
+            if state.held == Some(Held::Ahead) {
+                let since = *self.ahead.entry(job).or_insert(now);
+                let most = 80 * MS + at_pace(state.share, 32 * MS);
+                self.held_too_long = self.held_too_long.max(now - since - most);
+            } else {
+                self.ahead.remove(&job);
+            }
+        }
+        let late = ((now - self.began)
+            .unsigned_abs()
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> 32) as Nanos;
+        self.due = look.next.unwrap_or(now + MEASURES_EACH) + ((late * self.late) >> 32);
+        self.hears_bells = look.next.is_none();
+        self.obey();
+        for (job, slice) in look.slices {
+            let owners = self.owners.iter();
+            for (sim, _) in (self.sims.iter_mut().zip(owners)).filter(|(_, it)| **it == (job, true))
+            {
+                sim.slice = slice as Nanos * 1000;
+            }
+        }
+    }
+
+    /// Lets channels run or wait, as was decided.
+    fn obey(&mut self) {
+        for (sim, &(job, has_seat)) in self.sims.iter_mut().zip(&self.owners) {
+            let is_on = !has_seat || self.sharing.state(job).is_none_or(|(is_on, _)| is_on);
+            if sim.allowed.0 != is_on {
+                sim.allowed = (is_on, self.now);
+            }
         }
     }
 }
+
+/// The time that some work takes at a share's pace.
+fn at_pace(share: Share, work: Nanos) -> Nanos {
+    work * Nanos::from(share.per_gpu()) / Nanos::from(share.shards())
+}
+
+/// A job's share, mode and program.
+type Mix = (u32, u32, Mode, Program);
 
 /// Each program's part of the GPU in some seconds, after one.
-fn run(jobs: &[(u32, u32, Mode, Program)]) -> Vec<f64> {
-    simulate(jobs)
-        .iter()
-        .map(|it| it.done as f64 / 4e9)
-        .collect()
+fn run(jobs: &[Mix]) -> Vec<f64> {
+    let sims = simulate(jobs);
+    sims.iter().map(|it| it.done as f64 / 4e9).collect()
 }
 
-/// By how much what a job gets in a tenth of a second varies: the standard deviation as a part of the mean, of the job that has
-/// the largest.
-fn unsteadiness(sims: &[Sim]) -> f64 {
-    let each = sims.iter().map(|sim| {
-        let parts: Vec<f64> = sim
-            .windows
-            .windows(2)
-            .map(|two| (two[1] - two[0]) as f64)
-            .collect();
-        let mean = parts.iter().sum::<f64>() / parts.len() as f64;
-        let squares = parts.iter().map(|part| (part - mean).powi(2)).sum::<f64>();
-        (squares / parts.len() as f64).sqrt() / mean
-    });
-    each.fold(0.0, f64::max)
-}
-
-fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
+fn simulate(jobs: &[Mix]) -> Vec<Sim> {
     simulate_with(jobs, &[]).0
 }
 
 /// The same beside programs that have no seat, each of one of these jobs; and the sums of all five seconds.
-fn simulate_with(
-    jobs: &[(u32, u32, Mode, Program)],
-    escapes: &[(usize, Program)],
-) -> (Vec<Sim>, Book) {
+fn simulate_with(jobs: &[Mix], escapes: &[(usize, Program)]) -> (Vec<Sim>, Book) {
     simulate_as(jobs, escapes, false)
 }
 
-fn simulate_as(
-    jobs: &[(u32, u32, Mode, Program)],
-    escapes: &[(usize, Program)],
-    is_sampled: bool,
-) -> (Vec<Sim>, Book) {
-    let programs = jobs.iter().map(|job| job.3);
-    let programs = programs.chain(escapes.iter().map(|it| it.1));
-    let mut sims: Vec<Sim> = programs.map(Sim::new).collect();
-    for sim in &mut sims {
+fn simulate_as(jobs: &[Mix], escapes: &[(usize, Program)], is_sampled: bool) -> (Vec<Sim>, Book) {
+    let mut gpu = Gpu::new(0);
+    for (number, &(shards, per_gpu, mode, program)) in (0..).zip(jobs) {
+        let share = Share::new(shards, per_gpu).unwrap();
+        (gpu.sharing).come(Job(number), share, mode, 0);
+        gpu.add(Job(number), true, program);
+    }
+    for &(job, program) in escapes {
+        gpu.add(Job(job as u32), false, program);
+    }
+    for sim in &mut gpu.sims {
         sim.sampler = is_sampled.then(sampled::Sampler::default);
     }
-    let mut sharing = Sharing::new(0);
-    for (number, &(shards, per_gpu, mode, _)) in jobs.iter().enumerate() {
-        let share = Share::new(shards, per_gpu).unwrap();
-        sharing.come(
-            Job(number as u32),
-            share,
-            mode,
-            -share_of(share, MAX_CREDIT),
-        );
-    }
-    let (mut holder, mut since, mut changing) = (0, 0, 0);
-    let mut wished = vec![0; sims.len()];
-    let mut due = 0;
-    for now in (0..5_000 * MS).step_by(STEP as usize) {
-        if now == 1_000 * MS {
-            for sim in &mut sims {
-                sim.done = 0;
-            }
-        }
-        if now > 1_000 * MS && now % (100 * MS) == 0 {
-            sims.iter_mut().for_each(|sim| sim.windows.push(sim.done));
-        }
-        for (number, sim) in sims.iter_mut().enumerate() {
-            if now - sim.allowed.1 >= CALL {
-                sim.is_on = sim.allowed.0;
-            }
-            sim.think(now);
-            if sim.queued > 0 || matches!(sim.program, Program::Stuck | Program::Ticks { .. }) {
-                wished[number] = now;
-            }
-        }
-        let count = sims.len();
-        let ready = |sim: &Sim| sim.is_on && sim.queued > 0;
-        let next = (1..=count).map(|by| (holder + by) % count);
-        let next = next.clone().find(|&it| it != holder && ready(&sims[it]));
-        let is_cut = now - since >= sims[holder].slice;
-        if let Some(next) = next
-            && changing <= 0
-            && (is_cut || !ready(&sims[holder]))
-        {
-            let is_on = sims[holder].is_on;
-            let heard = &mut sims[holder].heard;
-            // A job that is held was taken off with work left.
-            if is_cut || !is_on {
-                heard.cut += 1
-            } else {
-                heard.left += 1
-            }
-            (holder, since, changing) = (next, now, CHANGE);
-        }
-        // A job that may not run is taken from the GPU. No job pays for a change.
-        if sims[holder].is_on && changing <= 0 {
-            sims[holder].heard.resident += STEP;
-        }
-        if changing > 0 {
-            changing -= STEP;
-        } else if ready(&sims[holder]) {
-            sims[holder].work(now);
-        }
-        if now >= due {
-            for (at, &(job, _)) in escapes.iter().enumerate() {
-                let heard = std::mem::take(&mut sims[jobs.len() + at].heard);
-                sims[job].heard.unseated += heard.resident;
-            }
-            let seated = sims.iter_mut().take(jobs.len());
-            let heard = seated.enumerate().map(|(number, sim)| {
-                let wishes = now - wished[number] < 3 * MS;
-                if let Some(sampler) = &mut sim.sampler {
-                    sim.heard.pending += sampler.read(now);
-                }
-                let heard = Observed {
-                    wishes,
-                    ..std::mem::take(&mut sim.heard)
-                };
-                (Job(number as u32), heard)
-            });
-            let look = sharing.look(now, &heard.collect());
-            // A job that wants the GPU again rings.
-            due = look.next.unwrap_or(now + MS);
-            assert_eq!(look.escaped, [], "no job is where it cannot be");
-            for (number, sim) in sims.iter_mut().take(jobs.len()).enumerate() {
-                let (is_on, _) = sharing.state(Job(number as u32)).unwrap();
-                if sim.allowed.0 != is_on {
-                    sim.allowed = (is_on, now);
-                }
-            }
-            for (Job(number), slice) in look.slices {
-                sims[number as usize].slice = slice as Nanos * 1000;
-            }
+    gpu.run_until(1_000 * MS);
+    gpu.sims.iter_mut().for_each(|sim| sim.done = 0);
+    for tenth in 1..=40 {
+        gpu.run_until((1_000 + tenth * 100) * MS);
+        for sim in &mut gpu.sims {
+            sim.windows.push(sim.done);
         }
     }
-    (sims, sharing.take_book())
+    (gpu.sims, gpu.sharing.take_book())
 }
 
 const HARD: Mode = Mode::Hard;
@@ -282,135 +537,4 @@ fn assert_near(got: &[f64], wanted: &[f64], by: f64) {
         .zip(wanted)
         .all(|(got, wanted)| (got - wanted).abs() <= by);
     assert!(is_near, "{got:.3?}, not {wanted:.3?}");
-}
-
-#[test]
-fn busy_jobs_get_their_shares_in_long_slices() {
-    assert_near(&run(&all(Program::Queue, 4)), &[0.246; 4], 0.004);
-    assert_near(&run(&all(Program::Queue, 8)), &[0.123; 8], 0.003);
-    let unequal = [(1, 10, HARD, Program::Queue), (9, 10, HARD, Program::Queue)];
-    assert_near(&run(&unequal), &[0.1, 0.89], 0.015);
-    let three = [
-        (2, 4, HARD, Program::Queue),
-        (1, 4, HARD, Program::Queue),
-        (1, 4, HARD, Program::Queue),
-    ];
-    assert_near(&run(&three), &[0.49, 0.245, 0.245], 0.012);
-}
-
-#[test]
-fn busy_jobs_get_their_shares_in_each_tenth_of_a_second() {
-    let unequal = vec![(1, 10, HARD, Program::Queue), (9, 10, HARD, Program::Queue)];
-    for (jobs, most) in [
-        (all(Program::Queue, 4), 0.1),
-        (all(Program::Queue, 8), 0.15),
-        (unequal, 0.12),
-    ] {
-        let by = unsteadiness(&simulate(&jobs));
-        assert!(by < most, "{by:.3} of {} jobs", jobs.len());
-    }
-}
-
-#[test]
-fn programs_that_wait_get_their_share_beside_busy_ones() {
-    let jobs = [CUPY, Program::Queue, Program::Queue, Program::Queue].map(|it| (1, 4, HARD, it));
-    let got = run(&jobs);
-    assert!(got.iter().all(|&part| part > 0.225), "{got:.3?}");
-    let mixed = [TRAINING, JAX, CUPY, TRAINING].map(|it| (1, 4, HARD, it));
-    let got = run(&mixed);
-    assert!(got.iter().all(|&part| part > 0.225), "{got:.3?}");
-}
-
-#[test]
-fn a_cap_is_kept_beside_a_job_that_wants_little() {
-    let little = Program::Waits {
-        work: MS,
-        pause: 30 * MS,
-    };
-    let got = run(&[(1, 4, HARD, Program::Queue), (1, 4, HARD, little)]);
-    assert_near(&got[..1], &[0.25], 0.01);
-    assert!(got[1] > 0.028, "{got:.3?}");
-    let got = run(&[(1, 4, Mode::Soft, Program::Queue), (1, 4, HARD, little)]);
-    assert!(got[0] > 0.9, "{got:.3?}");
-}
-
-#[test]
-fn a_cap_is_kept_alone() {
-    for shards in [1, 2, 4, 7] {
-        let part = f64::from(shards) / 8.0;
-        assert_near(&run(&[(shards, 8, HARD, Program::Queue)]), &[part], 0.006);
-        assert_near(&run(&[(shards, 8, HARD, CUPY)]), &[part.min(0.96)], 0.01);
-    }
-    // Half of what it could have.
-    let pauses = Program::Waits {
-        work: 2 * MS,
-        pause: 2 * MS,
-    };
-    assert_near(&run(&[(1, 4, HARD, pauses)]), &[0.25], 0.012);
-    assert_near(&run(&[(5, 8, HARD, pauses)]), &[0.5], 0.005);
-    assert_near(&run(&[(1, 4, Mode::Soft, Program::Queue)]), &[1.0], 0.001);
-}
-
-#[test]
-fn no_job_pays_for_a_gpu_that_no_other_wanted() {
-    // Each has it for twice as long as it works: alone they would get the same.
-    let slow = Program::Waits {
-        work: MS,
-        pause: 3 * MS,
-    };
-    let slower = Program::Waits {
-        work: 2 * MS,
-        pause: 5 * MS,
-    };
-    let got = run(&[(1, 4, HARD, slow), (1, 4, HARD, slower)]);
-    assert!(got.iter().all(|&part| part > 0.19), "{got:.3?}");
-}
-
-#[test]
-fn a_job_with_pauses_makes_no_other_idle() {
-    let pauses = Program::Waits {
-        work: 2 * MS,
-        pause: 18 * MS,
-    };
-    let got = run(&[(1, 2, HARD, pauses), (1, 2, Mode::Soft, Program::Queue)]);
-    assert!(got[0] > 0.085 && got[1] > 0.8, "{got:.3?}");
-}
-
-#[test]
-fn a_job_that_waits_for_something_else_keeps_no_other_waiting() {
-    let stuck = (1, 2, Mode::Soft, Program::Stuck);
-    let got = run(&[stuck, (1, 2, Mode::Soft, Program::Queue)]);
-    assert!(got[1] > 0.97, "{got:.3?}");
-    let three = [stuck, (1, 4, HARD, CUPY), (1, 4, HARD, Program::Queue)];
-    let got = run(&three);
-    assert!(got[1] > 0.22 && got[2] > 0.235, "{got:.3?}");
-}
-
-#[test]
-fn who_always_wants_the_gpu_and_hardly_uses_it_keeps_it_idle_for_no_more_than_its_share() {
-    let ticks = Program::Ticks {
-        work: 100_000,
-        period: 95 * MS,
-    };
-    let got = run(&[
-        (1, 8, HARD, Program::Queue),
-        (1, 8, HARD, Program::Queue),
-        (1, 8, HARD, ticks),
-    ]);
-    assert!(got[..2].iter().all(|&part| part > 0.115), "{got:.3?}");
-    let got = run(&[(7, 8, HARD, Program::Queue), (1, 8, HARD, ticks)]);
-    assert!(got[0] > 0.8, "{got:.3?}");
-}
-
-#[test]
-fn who_may_borrow_has_what_others_leave() {
-    let jobs = [
-        (1, 8, HARD, Program::Queue),
-        (1, 8, Mode::Soft, Program::Queue),
-    ];
-    let got = run(&jobs);
-    assert!((got[0] - 0.125).abs() < 0.01 && got[1] > 0.83, "{got:.3?}");
-    let jobs = [jobs[0], jobs[1], jobs[1]];
-    let got = run(&jobs);
-    assert!(got[0] > 0.11 && got[1] > 0.4 && got[2] > 0.4, "{got:.3?}");
 }

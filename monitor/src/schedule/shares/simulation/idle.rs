@@ -3,33 +3,48 @@
 use super::*;
 
 #[test]
-fn the_time_that_changes_of_groups_take_is_charged_to_no_waiting_job() {
+fn who_leaves_the_gpu_idle_is_not_waited_for() {
     let quarter = Share::new(1, 4).unwrap();
-    let mut sharing = Sharing::new(0);
-    (0..3).for_each(|it| sharing.come(Job(it), quarter, Mode::Soft, 0));
-    let mut now = 0;
-    let mut look = |sharing: &mut Sharing, resident: [Nanos; 3]| {
-        now += 4 * MS;
-        let seen = (0..).zip(resident).map(|(job, resident)| {
-            let observed = Observed {
-                resident,
-                pending: 4 * MS,
+    // Looks until the first job, which always has work, is held, and then goes on: while it is held, the others do this.
+    let held_for = |others: Observed| {
+        let mut sharing = Sharing::new(0);
+        (0..3).for_each(|it| sharing.come(Job(it), quarter, Mode::Soft, 0));
+        let mut now = 0;
+        let mut look = |sharing: &mut Sharing| {
+            now += RECHECK;
+            let is_held = sharing.jobs[&Job(0)].held.is_some();
+            let wishes = Observed {
+                pending: RECHECK,
                 wishes: true,
                 ..Observed::default()
             };
-            (Job(job), observed)
-        });
-        sharing.look(now, &seen.collect());
+            let busy = Observed {
+                resident: if is_held { 0 } else { RECHECK },
+                ..wishes
+            };
+            let other = if is_held { others } else { wishes };
+            let all = [(Job(0), busy), (Job(1), other), (Job(2), wishes)];
+            sharing.look(now, &all.into());
+            sharing.jobs[&Job(0)].held.is_some()
+        };
+        while !look(&mut sharing) {}
+        1 + (0..100).take_while(|_| look(&mut sharing)).count()
     };
-    while sharing.jobs[&Job(0)].held.is_none() {
-        look(&mut sharing, [4 * MS, 0, 0]);
-    }
-    let of = |sharing: &Sharing| sharing.jobs[&Job(2)].virtual_time;
-    let before = of(&sharing);
-    look(&mut sharing, [0, 3_600_000, 0]);
-    assert_eq!(of(&sharing), before, "it waited for its slice");
-    look(&mut sharing, [0, 0, 0]);
-    assert!(of(&sharing) > before, "only jobs that may run were there");
+    let of = |resident, changing| Observed {
+        resident,
+        changing,
+        pending: RECHECK,
+        wishes: true,
+        ..Observed::default()
+    };
+    assert!(held_for(of(RECHECK, 0)) > 2, "they work");
+    assert!(held_for(of(RECHECK / 3, RECHECK / 3)) > 2, "they change");
+    assert_eq!(held_for(of(RECHECK / 3, 0)), 2, "they mostly do nothing");
+    let pauses = Observed {
+        pending: RECHECK / 3,
+        ..of(RECHECK, 0)
+    };
+    assert_eq!(held_for(pauses), 2, "it stays there without work");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
             wishes: true,
             cut: 1,
             left: 0,
-            unseated: 0,
+            ..Observed::default()
         };
         // It works for 10 ms of each 40, but never when jobs are classified.
         let answers = Observed {
@@ -92,7 +92,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
             wishes: true,
             cut: 0,
             left: 9,
-            unseated: 0,
+            ..Observed::default()
         };
         let is_answering = now % (40 * MS) == 10 * MS;
         let server = if is_answering {

@@ -11,7 +11,7 @@ const WAKES_AFTER: Nanos = 20_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sampler {
     /// The next sample; `None` while the thread sleeps.
-    next: Option<Nanos>,
+    pub(super) next: Option<Nanos>,
     is_woken: bool,
     at: Nanos,
     had_work: bool,
