@@ -162,6 +162,8 @@ static void *storm_thread(void *seed)
             atomic_fetch_add(result ? &shared->refused : &shared->taken, 1);
         }
         note(result);
+        size_t free_bytes, total;
+        note(cu.cuMemGetInfo_v2(&free_bytes, &total));
         atomic_fetch_add(&shared->steps, 1);
         // Without it, so many threads would keep all other processes of this machine from running.
         usleep(random_number(&state) % 4000);

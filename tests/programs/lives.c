@@ -74,6 +74,7 @@ static void frees(void)
 {
     begin();
     device_pointer at = 0, pooled = 0, mapped = 0;
+    size_t bytes = 0, total = 0;
     cu.cuMemAlloc_v2(&at, STEP);
     printf("nothing: %d\n", cu.cuMemFree_v2(0));
     printf("unknown: %d\n", cu.cuMemFree_v2(0x7f0000000000));
@@ -113,6 +114,14 @@ static void frees(void)
     printf("unknown: %d\n", cu.cuIpcCloseMemHandle(0x7f0000000000));
     printf("no module: %d\n", cu.cuModuleUnload((void *)0x1234));
     printf("no pool: %d\n", cu.cuMemPoolDestroy((void *)0x1234));
+    make_own_pool();
+    take_from_pool(STEP, &block);
+    give_async(&block);
+    cu.cuStreamSynchronize(NULL);
+    printf("a pool: %d\n", cu.cuMemPoolDestroy(own_pool));
+    printf("memory of a pool that is gone: %d\n", take_from_pool(STEP, &block));
+    printf("a pool, twice: %d\n", cu.cuMemPoolDestroy(own_pool));
+    printf("free memory: %d\n", cu.cuMemGetInfo_v2(&bytes, &total));
     printf("no external memory: %d\n", cu.cuDestroyExternalMemory((void *)0x1234));
     printf("too much: %d\n", cu.cuMemAlloc_v2(&at, SIZE_MAX));
     printf("nowhere: %d\n", cu.cuMemAlloc_v2(NULL, STEP));

@@ -175,6 +175,56 @@ static void managed(int rounds, size_t each_mib, size_t step_mib)
     fill("managed", step_mib);
 }
 
+// Pools come and go while other threads allocate from the GPU's own and look at what is free.
+static volatile int makers;
+
+static void *makes_pools(void *rounds)
+{
+    struct pool_properties properties = {.type = 1, .location = {1, 0}};
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    for (size_t i = 0; i < (size_t)rounds; i++) {
+        void *pool = NULL;
+        device_pointer at = 0;
+        note("cuMemPoolCreate", cu.cuMemPoolCreate(&pool, &properties));
+        note("cuMemAllocFromPoolAsync", cu.cuMemAllocFromPoolAsync(&at, MIB, pool, NULL));
+        note("cuMemFreeAsync", cu.cuMemFreeAsync(at, NULL));
+        note("cuStreamSynchronize", cu.cuStreamSynchronize(NULL));
+        note("cuMemPoolDestroy", cu.cuMemPoolDestroy(pool));
+    }
+    __atomic_fetch_sub(&makers, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+static void *looks_at_memory(void *rounds)
+{
+    (void)rounds;
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    while (makers > 0) {
+        size_t bytes = 0, total = 0;
+        device_pointer at = 0;
+        note("cuMemGetInfo", cu.cuMemGetInfo_v2(&bytes, &total));
+        note("cuMemAllocAsync", cu.cuMemAllocAsync(&at, MIB, NULL));
+        note("cuMemFreeAsync", cu.cuMemFreeAsync(at, NULL));
+    }
+    return NULL;
+}
+
+static void *makes_or_looks(void *rounds)
+{
+    static int arrived;
+    return (__atomic_fetch_add(&arrived, 1, __ATOMIC_SEQ_CST) < makers ? makes_pools : looks_at_memory)(rounds);
+}
+
+static void pools(int threads, size_t rounds, size_t step_mib)
+{
+    begin();
+    makers = threads / 2;
+    run("pools", threads, makes_or_looks, (void *)rounds);
+    fill("beside", step_mib);
+}
+
 // A graph that takes memory when it is launched is updated again and again.
 static void updates(int count, size_t mib, size_t step_mib)
 {
@@ -373,6 +423,8 @@ int main(int count, char **words)
         kept((int)numbers[0], numbers[1], numbers[2]);
     else if (strcmp(action, "contexts") == 0)
         contexts((int)numbers[0], numbers[1]);
+    else if (strcmp(action, "pools") == 0)
+        pools((int)numbers[0], numbers[1], numbers[2]);
     else if (strcmp(action, "blocks") == 0)
         blocks((int)numbers[0], numbers[1]);
     else if (strcmp(action, "descriptors") == 0)

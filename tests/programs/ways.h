@@ -121,6 +121,25 @@ static int take_from_pool_ptsz(size_t bytes, struct block *block)
     return cu.cuMemAllocFromPoolAsync_ptsz(&block->at, bytes, own_pool, NULL);
 }
 
+// A pool for this alone, which goes with it.
+static int take_pool(size_t bytes, struct block *block)
+{
+    struct pool_properties properties = {.type = 1, .location = {1, device_number}};
+    int result = cu.cuMemPoolCreate(&block->one, &properties);
+    if (result)
+        return result;
+    result = cu.cuMemAllocFromPoolAsync(&block->at, bytes, block->one, NULL);
+    if (result)
+        cu.cuMemPoolDestroy(block->one);
+    return result;
+}
+
+static int give_pool(struct block *block)
+{
+    int result = give_async(block);
+    return result ? result : cu.cuMemPoolDestroy(block->one);
+}
+
 enum { PIECE = 2 << 20 };
 
 static int give_physical(struct block *block)
@@ -231,6 +250,7 @@ static const struct way ways[] = {
     WAY("cuMemAllocAsync_ptsz", take_async_ptsz, give_async_ptsz),
     WAY("cuMemAllocFromPoolAsync", take_from_pool, give_async),
     WAY("cuMemAllocFromPoolAsync_ptsz", take_from_pool_ptsz, give_async_ptsz),
+    WAY("cuMemPoolCreate", take_pool, give_pool),
     WAY("cuMemMap", take_physical, give_physical),
     WAY("cuMemCreate", take_handle, give_handle),
     WAY("cuArrayCreate_v2", take_array, give_array),
@@ -274,7 +294,7 @@ static const struct way ways[] = {
     OLD_WAY("cuArray3DCreate", take_array_3d_old, give_array),
 };
 
-enum { WAYS = sizeof ways / sizeof *ways, WAYS_WITHOUT_GRAPHS = 12, WAYS_FOR_THREADS = 26 };
+enum { WAYS = sizeof ways / sizeof *ways, WAYS_WITHOUT_GRAPHS = 13, WAYS_FOR_THREADS = 27 };
 
 static inline const struct way *way_named(const char *name)
 {

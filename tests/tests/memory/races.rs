@@ -116,6 +116,18 @@ fn pools_of_managed_memory_leave_no_charge() -> Result<()> {
     stand.check_peaks()
 }
 
+/// A destroyed pool is not asked about by a thread that knew it a moment before.
+#[test]
+fn pools_that_come_and_go_harm_no_thread_that_looks() -> Result<()> {
+    let stand = stand(1000)?;
+    for _ in 0..3 {
+        let said = run(&stand, &["pools", "6", "2000", "50"])?;
+        ensure!(said.number("pools", "failed")? == 0, "{said:#?}");
+        ensure!(said.number("beside", "taken")? == 20, "{said:#?}");
+    }
+    stand.check_peaks()
+}
+
 /// The CUDA runtime makes contexts by functions without names. The library cannot count what a process without a ledger
 /// takes, so such a process gets nothing.
 #[test]

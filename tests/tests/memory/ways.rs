@@ -61,6 +61,7 @@ ways! {
     allocations_in_a_threads_stream: "cuMemAllocAsync_ptsz";
     an_own_pool: "cuMemAllocFromPoolAsync";
     an_own_pool_in_a_threads_stream: "cuMemAllocFromPoolAsync_ptsz";
+    a_pool_for_each_allocation: "cuMemPoolCreate";
     mapped_physical_memory: "cuMemMap";
     handles_of_physical_memory: "cuMemCreate";
     arrays: "cuArrayCreate_v2";

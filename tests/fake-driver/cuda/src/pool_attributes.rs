@@ -8,7 +8,7 @@ use crate::Out;
 use crate::capture::refuse_while_capturing;
 use crate::entry::locked;
 use crate::export::exports;
-use crate::pools::{get, get_mut};
+use crate::pools::{get_mut, read};
 
 exports! {
     static SYMBOLS;
@@ -18,7 +18,7 @@ exports! {
         pool: CUmemoryPool, attribute: CUmemPool_attribute, out: Out<c_void>
     ) => locked(|driver| {
         refuse_while_capturing(driver)?;
-        let pool = get(driver, pool as usize)?;
+        let pool = read(driver, pool as usize)?;
         let figure = match attribute {
             CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES..=CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
                 let reuse = pool.reuse.get(attribute as usize - 1).copied().unwrap_or(1);

@@ -130,10 +130,7 @@ fn a_pool_of_ones_own_has_its_limit_and_its_end() {
             assert_eq!(cuda.mine(Kind::Pool), 32 * MIB);
             assert_eq!(cu!(cuda, cuMemFreeAsync(address, stream)), 0);
             assert_eq!(cuda.mine(Kind::Pool), 0);
-            assert_eq!(
-                cu!(cuda, cuMemPoolTrimTo(pool, 0usize)),
-                CUDA_ERROR_INVALID_VALUE
-            );
+            assert_eq!(cu!(cuda, cuMemPoolDestroy(pool)), CUDA_ERROR_INVALID_VALUE);
             assert_eq!(
                 cu!(cuda, cuMemPoolDestroy(default_pool(&cuda))),
                 CUDA_ERROR_INVALID_VALUE
