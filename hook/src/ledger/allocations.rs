@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Mipmap,
     /// Memory of another API or process.
     External,
-    /// A memory pool: `units` is what it holds.
+    /// A memory pool: `units` is what it holds, `count` how many threads ask the driver about it.
     Pool,
     /// A graph that can be launched: `units` is what its memory nodes take.
     Graph,

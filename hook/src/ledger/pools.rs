@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CUDA_SUCCESS, CUmemPool_attribute, CUmemoryPool,
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUmemPool_attribute,
+    CUmemoryPool, CUresult,
 };
 use softmig_region::units;
 
@@ -15,6 +16,7 @@ use super::slot::{gpu_states, holdings};
 use crate::driver::args::Number;
 use crate::driver::cuda_queries;
 use crate::driver::stream::relaxed;
+use crate::os;
 
 /// A pool on a GPU.
 pub(crate) struct Pool {
@@ -22,6 +24,8 @@ pub(crate) struct Pool {
     handle: CUmemoryPool,
     /// Its memory is managed: the driver counts it for no process.
     is_managed: bool,
+    /// The program names it, and it is not known.
+    is_new: bool,
 }
 
 /// In a holding's `device`: the host's.
@@ -36,6 +40,7 @@ impl Pool {
                 gpu: *gpu,
                 handle: current as usize as CUmemoryPool,
                 is_managed: false,
+                is_new: false,
             });
         }
         let handle = if pool.is_null() {
@@ -43,9 +48,13 @@ impl Pool {
         } else {
             pool
         };
-        let known = match gpu.holdings().get(Kind::Pool, handle as u64) {
-            Some(known) => known,
-            None => remember(gpu, handle, 0),
+        let Some(known) = gpu.holdings().get(Kind::Pool, handle as u64) else {
+            return Some(Self {
+                gpu: *gpu,
+                handle,
+                is_managed: false,
+                is_new: true,
+            });
         };
         if known.device == HOST {
             return None;
@@ -59,12 +68,20 @@ impl Pool {
             gpu,
             handle,
             is_managed: known.other == MANAGED,
+            is_new: false,
         })
     }
 
     /// The GPU that it lies on.
     pub(crate) fn gpu(&self) -> &LimitedGpu {
         &self.gpu
+    }
+
+    /// The driver has answered to an allocation. It refuses a pool that was destroyed by another error than these.
+    pub(crate) fn answered(&self, result: CUresult) {
+        if self.is_new && matches!(result, CUDA_SUCCESS | CUDA_ERROR_OUT_OF_MEMORY) {
+            remember(&self.gpu, self.handle, 0);
+        }
     }
 
     /// Its unused bytes; maybe fewer than there are.
@@ -182,12 +199,32 @@ pub(crate) fn remember_host(pool: CUmemoryPool) {
     }
 }
 
-/// Makes a pool give unused memory back; what it then holds, in units.
-pub(crate) fn trimmed(pool: CUmemoryPool) -> u32 {
-    relaxed(|| cuda_queries::cuMemPoolTrimTo(pool, 0));
+/// Forgets a pool that is to be destroyed, when no thread asks the driver about it any more. Returns what was known of it, and
+/// what it holds without its unused memory, which goes with it.
+pub(crate) fn forget(pool: CUmemoryPool) -> Option<(Holding, u32)> {
+    let _errno = os::Errno::save();
+    let holdings = holdings()?;
+    trim(pool)?;
     let left = figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-    left.map_or(u32::MAX, units)
+    let deadline = os::milliseconds().saturating_add(PATIENCE);
+    loop {
+        let is_late = os::milliseconds() > deadline;
+        let forgotten = holdings.change(Kind::Pool, pool as u64, |known| {
+            let is_asked = known.is_some_and(|known| known.count > 0) && !is_late;
+            (known.filter(|_| is_asked), (!is_asked).then_some(known))
+        });
+        if let Some(known) = forgotten {
+            return Some((known?, left.map_or(u32::MAX, units)));
+        }
+        os::nap(LOOK_AGAIN);
+    }
 }
+
+/// How many milliseconds a thread that asks about a pool is waited for: it may wait for the thread that destroys the pool.
+const PATIENCE: u64 = 10_000;
+
+/// How long until it is looked for again, in nanoseconds.
+const LOOK_AGAIN: u64 = 20_000;
 
 /// A pool is destroyed. Its memory that is still in use stays until it is freed, at an unknown time, so it is charged
 /// as memory without a name.
@@ -215,6 +252,7 @@ pub(crate) fn refresh(pool: CUmemoryPool) {
             gpu,
             handle: pool,
             is_managed: known.is_some_and(|known| known.other == MANAGED),
+            is_new: false,
         };
         pool.look(0);
     }
@@ -233,29 +271,12 @@ pub(crate) fn refresh_all(gpu: &LimitedGpu) {
     });
 }
 
-/// The GPU's primary context is gone. Some pools outlive it; others the driver knows no more.
-pub(crate) fn forget_gone(gpu: &LimitedGpu) {
-    gpu.state().pool.store(0, Ordering::Relaxed);
-    gpu.holdings().each(Kind::Pool, |name, held| {
-        if held.device != gpu.number() {
-            return;
-        }
-        let pool = name as usize as CUmemoryPool;
-        if figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT).is_some() {
-            refresh(pool);
-        } else if let Some(held) = gpu.holdings().take(Kind::Pool, name) {
-            destroyed(&held, 0);
-        }
-    });
-    refresh_graphs(gpu);
-}
-
 /// Makes pools and graphs give unused memory back, and charges what they then still hold.
 pub(crate) fn give_back(gpu: &LimitedGpu) {
     gpu.holdings().each(Kind::Pool, |pool, held| {
         if held.device == gpu.number() {
             let pool = pool as usize as CUmemoryPool;
-            relaxed(|| cuda_queries::cuMemPoolTrimTo(pool, 0));
+            trim(pool);
             refresh(pool);
         }
     });
@@ -306,7 +327,34 @@ pub(crate) fn refresh_graphs(gpu: &LimitedGpu) {
 /// A figure of a pool's, in bytes.
 fn figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
     let mut bytes = 0_u64;
-    let result =
-        relaxed(|| cuda_queries::cuMemPoolGetAttribute(pool, attribute, Number(&mut bytes)));
-    (result == CUDA_SUCCESS).then_some(bytes)
+    let result = ask(pool, || {
+        cuda_queries::cuMemPoolGetAttribute(pool, attribute, Number(&mut bytes))
+    });
+    (result == Some(CUDA_SUCCESS)).then_some(bytes)
+}
+
+/// Makes a pool give unused memory back; `None` for one that is not known.
+fn trim(pool: CUmemoryPool) -> Option<CUresult> {
+    ask(pool, || cuda_queries::cuMemPoolTrimTo(pool, 0))
+}
+
+/// Asks the driver about a pool that is known. The driver reads what lies at the handle, and may die of it where the pool was
+/// destroyed, so a thread that destroys the pool waits meanwhile ([`forget`]).
+fn ask(pool: CUmemoryPool, question: impl FnOnce() -> CUresult) -> Option<CUresult> {
+    let holdings = holdings()?;
+    let count = |to: fn(u32) -> u32| {
+        holdings.change(Kind::Pool, pool as u64, |known| {
+            let after = known.map(|known| Holding {
+                count: to(known.count),
+                ..known
+            });
+            (after, after.is_some())
+        })
+    };
+    if !count(|count| count.saturating_add(1)) {
+        return None;
+    }
+    let answer = relaxed(question);
+    count(|count| count.saturating_sub(1));
+    Some(answer)
 }

@@ -158,7 +158,8 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
         forget(&gpu, &|name| {
             !others.contains(&name) && !is_the_programs(name)
         });
-        pools::forget_gone(&gpu);
+        // Pools outlive contexts.
+        pools::refresh_all(&gpu);
         mappings::forget_gone();
         gpu.expect_change();
         // The contexts that the program made itself are left.

@@ -65,6 +65,7 @@ pub(crate) fn alloc(
         // It may have come from another one.
         pools::refresh_all(&gpu);
     }
+    pool.answered(result);
     pool.look(units);
     result
 }
@@ -145,15 +146,9 @@ pub(crate) fn create(
 
 /// Destroys a pool.
 pub(crate) fn destroy(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUresult {
-    // Unused memory goes with the pool.
-    let left = if gate::is_limited_process() {
-        pools::trimmed(pool)
-    } else {
-        0
-    };
-    let held = ledger::holdings().and_then(|holdings| holdings.take(Kind::Pool, pool as u64));
+    let forgotten = pools::forget(pool);
     let result = call();
-    if let (Some(held), Some(holdings)) = (held, ledger::holdings()) {
+    if let (Some((held, left)), Some(holdings)) = (forgotten, ledger::holdings()) {
         if result == CUDA_SUCCESS {
             pools::destroyed(&held, left);
             pools::forget_currents();
