@@ -85,6 +85,7 @@ static const struct experiment {
     {"pool_steps", pool_steps},
     {"pool_random", pool_random},
     {"pool_made", pool_made},
+    {"pool_gone", pool_gone},
     {"pool_costs", pool_costs},
     {"capture", capture},
     {"mapped_life", mapped_life},

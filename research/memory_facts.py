@@ -52,6 +52,7 @@ EXPERIMENTS = {
     "pool_random, not kept": ["pool_random", "3", "0", "100"],
     "pool_random, 1 GiB kept": ["pool_random", "4", "1024", "50"],
     "pool_made": ["pool_made"],
+    "pool_gone": ["pool_gone"],
     "pool_costs": ["pool_costs"],
     "capture": ["capture"],
     "mapped_life": ["mapped_life"],

@@ -243,6 +243,41 @@ static void pool_random(char **arguments) {
     POOL_STEP(pool, cuMemPoolTrimTo(pool, 0), "trimmed");
 }
 
+static void pool_answers(CUmemoryPool pool, const char *when) {
+    unsigned long long value = 0;
+    CUdeviceptr at;
+    field("asked", "%d", cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value));
+    field("reserved", "%llu", value);
+    field("allocates", "%d", cuMemAllocFromPoolAsync(&at, MIB, pool, 0));
+    field("trims", "%d", cuMemPoolTrimTo(pool, 0));
+    say("%s", when);
+}
+
+// What a pool's handle is good for when its context is gone, and when it is destroyed itself. The last question may end the process.
+static void pool_gone(char **arguments) {
+    start();
+    CUmemoryPool pool = pool_make(0, CU_MEM_HANDLE_TYPE_NONE);
+    CUdeviceptr at;
+    CUcontext context;
+    NEED(cuMemAllocFromPoolAsync(&at, MIB, pool, 0));
+    pool_answers(pool, "a pool");
+    NEED(cuDevicePrimaryCtxReset(0));
+    pool_answers(pool, "its context is reset");
+    NEED(cuDevicePrimaryCtxRetain(&context, 0));
+    NEED(cuCtxSetCurrent(context));
+    pool_answers(pool, "in a new context");
+    NEED(cuMemPoolDestroy(pool));
+    pool_answers(pool, "destroyed in use");
+    pool = pool_make(0, CU_MEM_HANDLE_TYPE_NONE);
+    NEED(cuMemPoolDestroy(pool));
+    pool_answers(pool, "another, destroyed");
+    // Other things take its place in the host's memory.
+    for (int i = 0; i < 60000; i++) memset(malloc(16 + i % 3000), 0xff, 16 + i % 3000);
+    field("destroyed_again", "%d", cuMemPoolDestroy(pool));
+    say("with other things in its place");
+    pool_answers(pool, "and asked");
+}
+
 static void pool_made(char **arguments) {
     start();
     static const unsigned long long bounds[] = {0, 1, 2 * MIB, 33 * MIB, 64 * MIB, 100 * MIB};
