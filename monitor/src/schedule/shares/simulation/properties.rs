@@ -34,6 +34,14 @@ struct Case {
     late: Nanos,
 }
 
+/// A job of a case: the number of its slot, when it runs which program, and when it leaves.
+struct Life<'a> {
+    slot: usize,
+    plan: &'a Plan,
+    programs: Vec<(Nanos, Program)>,
+    leaves: Nanos,
+}
+
 /// A job of a run, and the work that was done for it.
 #[derive(Clone, Debug)]
 struct Outcome {
@@ -65,12 +73,11 @@ const DAY: Nanos = 86_400 * SECOND;
 // --- What a run does ---
 
 impl Case {
-    /// The jobs, with when each comes, what it runs when, and when it leaves.
-    fn jobs(&self) -> Vec<(usize, &Plan, Vec<(Nanos, Program)>, Nanos)> {
+    fn lives(&self) -> Vec<Life<'_>> {
         let mut all = Vec::new();
-        for (number, slot) in self.slots.iter().enumerate() {
+        for (slot, plans) in self.slots.iter().map(|it| &it.plans).enumerate() {
             let mut time = 0;
-            for plan in &slot.plans {
+            for plan in plans {
                 time += plan.gap;
                 let mut programs = Vec::new();
                 for &(length, program) in &plan.programs {
@@ -78,7 +85,13 @@ impl Case {
                     time += length;
                 }
                 if programs[0].0 < self.length {
-                    all.push((number, plan, programs, time.min(self.length)));
+                    let leaves = time.min(self.length);
+                    all.push(Life {
+                        slot,
+                        plan,
+                        programs,
+                        leaves,
+                    });
                 }
             }
         }
@@ -92,24 +105,22 @@ impl Case {
         if has_past {
             gpu.sharing = self.sharing_after_pasts(begin);
         }
-        let jobs = self.jobs();
-        let (mut sims, mut outcomes): (Vec<Option<usize>>, Vec<Outcome>) = jobs
+        let lives = self.lives();
+        let outcome = |life: &Life<'_>| Outcome {
+            share: self.slots[life.slot].share,
+            mode: life.plan.mode,
+            comes: life.programs[0].0,
+            leaves: life.leaves,
+            busy: busy_times(&life.programs, life.leaves),
+            done: Vec::new(),
+            latest: 0,
+        };
+        let mut outcomes: Vec<Outcome> = lives.iter().map(outcome).collect();
+        let mut sims: Vec<Option<usize>> = vec![None; lives.len()];
+        let starts = lives
             .iter()
-            .map(|(slot, plan, programs, leaves)| {
-                let outcome = Outcome {
-                    share: self.slots[*slot].share,
-                    mode: plan.mode,
-                    comes: programs[0].0,
-                    leaves: *leaves,
-                    busy: busy_times(programs, *leaves),
-                    done: Vec::new(),
-                    latest: 0,
-                };
-                (None, outcome)
-            })
-            .unzip();
-        let starts = jobs.iter().flat_map(|job| job.2.iter().map(|it| it.0));
-        let ends = jobs.iter().map(|job| job.3);
+            .flat_map(|it| it.programs.iter().map(|it| it.0));
+        let ends = lives.iter().map(|it| it.leaves);
         let grains = (0..=self.length / GRAIN).map(|it| it * GRAIN);
         let mut times: Vec<Nanos> = (starts.chain(ends))
             .chain(self.restarts.iter().copied())
@@ -120,21 +131,18 @@ impl Case {
         times.dedup();
         for time in times {
             gpu.run_until(begin + time);
-            for (at, (slot, plan, programs, leaves)) in jobs.iter().enumerate() {
-                let job = Job(at as u32);
-                if time == *leaves && time < self.length {
-                    if let Some(sim) = sims[at] {
-                        gpu.remove(sim);
+            for ((number, life), sim) in (0..).zip(&lives).zip(&mut sims) {
+                let begins = life.programs.iter().find(|it| it.0 == time);
+                match (begins, *sim) {
+                    _ if time == life.leaves && time < self.length => {
+                        sim.iter().for_each(|&it| gpu.remove(it));
                     }
-                } else if let Some(&(_, program)) = programs.iter().find(|it| it.0 == time) {
-                    match sims[at] {
-                        Some(sim) => gpu.run(sim, program),
-                        None => {
-                            let share = self.slots[*slot].share;
-                            gpu.come(job, share, plan.mode);
-                            sims[at] = Some(gpu.add(job, true, program));
-                        }
+                    (Some(&(_, program)), Some(sim)) => gpu.run(sim, program),
+                    (Some(&(_, program)), None) => {
+                        gpu.come(Job(number), self.slots[life.slot].share, life.plan.mode);
+                        *sim = Some(gpu.add(Job(number), true, program));
                     }
+                    (None, _) => {}
                 }
             }
             if self.restarts.contains(&time) {
@@ -159,10 +167,10 @@ impl Case {
     /// The slots' first jobs used the GPU until then. There are so few looks that a day costs nothing.
     fn sharing_after_pasts(&self, end: Nanos) -> Sharing {
         const LOOKS: Nanos = 64;
-        let jobs = self.jobs();
-        let first = |number: usize| {
-            let at = jobs.iter().position(|job| job.0 == number)?;
-            Some((Job(at as u32), jobs[at].1.mode))
+        let lives = self.lives();
+        let first = |slot: usize| {
+            let at = lives.iter().position(|it| it.slot == slot)?;
+            Some((Job(at as u32), lives[at].plan.mode))
         };
         let slots = self.slots.iter().enumerate();
         let pasts: Vec<_> = slots
@@ -462,7 +470,7 @@ proptest! {
 /// Prints how many cases fail, and the least margins, of as many cases as `CASES` says:
 /// `CASES=100000 cargo test --release -p softmig-monitor --lib -- --ignored --nocapture many_cases`.
 #[test]
-#[ignore = "takes an hour"]
+#[ignore = "takes some minutes"]
 fn many_cases() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
