@@ -50,6 +50,18 @@ class Figures:
         total = f"; sum {sum(parts) * 100:.1f} %" if None not in parts else ""
         self.say(f"{subject} | {title} | {'; '.join(map(self.words, programs))}{total}")
 
+    def keep_past(self, key, programs, seconds):
+        self.kept["pasts"][key] = {"machine": self.machine, "seconds": seconds, "programs": programs}
+        self.write()
+        self.say(f"{key} | {'; '.join(map(self.words, programs))}")
+
+    def keep_turns(self, key, runs):
+        sums = [[sum(self.part(found, self.machine) for found in programs) for programs in run] for run in runs]
+        plain, softmig = ([round(run[which], 4) for run in sums] for which in (0, 1))
+        self.kept["turns"][key] = {"machine": self.machine, "plain": plain, "softmig": softmig}
+        self.write()
+        self.say(f"turns | {key} | plain {plain}, softmig {softmig}; last {'; '.join(map(self.words, runs[-1][1]))}")
+
     def fail(self, title, subject, text):
         self.kept["mixes"].setdefault(title, {})[subject] = {"failed": text[:600]}
         self.write()
@@ -66,7 +78,7 @@ class Figures:
     def words(self, found):
         part, latency = self.part(found, self.machine), found.get("latency")
         shown = f"{found['workload']} {found['pace']:.4g}/s" + ("" if part is None else f" {part * 100:.1f} %")
-        return shown + (f" p50 {latency['p50']:.1f} p99 {latency['p99']:.1f} ms" if latency else "")
+        return shown + (f" p50 {latency['p50']:.1f} p99 {latency['p99']:.1f} longest {latency['longest']:.1f} ms" if latency else "")
 
     def say(self, text):
         print(f"[{time.monotonic() - self.begun:4.0f} s] {text}", flush=True)

@@ -59,15 +59,28 @@ class Group:
                 job.end()
 
 
+def each_alone(figures, programs, seconds):
+    """Each on the whole GPU."""
+    for program in programs:
+        if program.name not in figures.of("whole"):
+            found = window([program], seconds * WHOLE, SETTLE)[0]
+            if not found["units"]:
+                raise Trouble(f"{program.name} got nothing done on the whole GPU")
+            figures.keep("whole", program.name, found)
+
+
+def whole(figures, stage, number, mix, seconds):
+    """Each on the whole GPU, of those for which that is not known."""
+    unknown = [one for one in mix if one[0] not in figures.of("whole")]
+    if unknown:
+        with Group(stage, unknown, number) as group:
+            each_alone(figures, group.programs, seconds)
+
+
 def plain(figures, stage, number, mix, seconds, extra):
     """Each on the whole GPU, and all by the driver's own time-slicing."""
     with Group(stage, mix, number, extra=extra) as group:
-        for program in group.programs:
-            if program.name not in figures.of("whole"):
-                found = window([program], seconds * WHOLE, SETTLE)[0]
-                if not found["units"]:
-                    raise Trouble(f"{program.name} got nothing done on the whole GPU")
-                figures.keep("whole", program.name, found)
+        each_alone(figures, group.programs, seconds)
         figures.keep_mix(title(mix), "plain", window(group.programs, seconds, SETTLE))
 
 
@@ -79,6 +92,17 @@ def softmig(figures, stage, number, mix, seconds, node, mode, extra):
             if key not in figures.of("slices"):
                 figures.keep("slices", key, window([program], seconds * SLICE, SETTLE)[0])
         figures.keep_mix(title(mix), "softmig", window(group.programs, seconds, SETTLE), group.said())
+
+
+def turns(figures, stage, node, number, mix, options):
+    """With softmig and without it in turns, on the same programs: the sum of all paces, each time."""
+    key = f"{options.mode} | {title(mix)}"
+    if key in figures.kept.setdefault("turns", {}):
+        return
+    with Group(stage, mix, number) as plainly, Group(stage, mix, number, node, options.mode) as sliced:
+        each_alone(figures, plainly.programs, options.seconds)
+        runs = [[window(group.programs, options.seconds, SETTLE) for group in (plainly, sliced)] for _ in range(options.turns)]
+    figures.keep_turns(key, runs)
 
 
 def measure(figures, stage, node, number, mix, options):

@@ -3,10 +3,10 @@
 # Every workload, and what one unit of it is.
 UNITS = {
     "train_small": "step", "train_large": "step", "jax_step": "step", "cupy_sync": "step", "decode": "token", "server": "request", "loader": "step",
-    "busy100us": "kernel", "busy200ms": "kernel", "bandwidth": "kernel", "sync20us": "kernel",
+    "busy100us": "kernel", "busy200ms": "kernel", "bandwidth": "kernel", "sync20us": "kernel", "cell37ms": "cell",
 }
 # Those of work.cu; the others are Python.
-KERNELS = ("busy100us", "busy200ms", "bandwidth", "sync20us")
+KERNELS = ("busy100us", "busy200ms", "bandwidth", "sync20us", "cell37ms")
 
 
 def equal(*names):
@@ -36,6 +36,18 @@ MIXES = [
     of(("busy100us", "1/10"), ("jax_step", "9/10")),
 ]
 
+# Mixes of programs with a past, and the modes of their slices; what each past is stands in pasts.py.
+PASTS = [
+    ("alone", "hard", equal(*["busy100us"] * 4)),
+    ("alone", "soft", equal(*["busy100us"] * 2)),
+    ("alone", "hard", equal("cell37ms", *["busy100us"] * 3)),
+    ("alone", "soft", equal("jax_step", "train_small", "cupy_sync", "train_small")),
+    ("in turn", "hard", equal(*["busy100us"] * 4)),
+    ("in turn", "soft", equal(*["busy100us"] * 4)),
+    ("comes back", "hard", equal(*["busy100us"] * 4)),
+    ("comes back", "soft", equal("jax_step", "train_small", "cupy_sync", "train_small")),
+]
+
 
 def share(shards, per_gpu):
     return f"{shards}/{per_gpu}"
@@ -49,7 +61,7 @@ def title(mix):
     return ", ".join(f"{name} {of_one}" for (name, *_), of_one in zip(mix, shares))
 
 
-def chosen(text):
+def chosen(text, of=MIXES):
     """Number and mix of those asked for; of all, where none is."""
-    numbers = [int(word) for word in text.split(",") if word.strip()] or range(1, len(MIXES) + 1)
-    return [(number, MIXES[number - 1]) for number in numbers]
+    numbers = [int(word) for word in text.split(",") if word.strip()] or range(1, len(of) + 1)
+    return [(number, of[number - 1]) for number in numbers]

@@ -1,6 +1,9 @@
 """Makes gpu-beside.md from gpu-beside.json."""
+from statistics import median
+
 from figures import Figures
 from mixes import MIXES, UNITS, share, title
+from pasts import PASTS
 
 DASH = ""
 
@@ -18,6 +21,7 @@ def write(folder):
     lines += summary(figures, order, known)
     for name in order:
         lines += one_mix(figures, name, known[name])
+    lines += turns(figures) + pasts(figures)
     failed = [f"- {name}, {subject}: {cell['failed']}" for name, cells in figures.kept["mixes"].items() for subject, cell in cells.items() if "failed" in cell]
     lines += ["## Not measured, because something failed", "", *failed, ""] if failed else []
     (folder / "gpu-beside.md").write_text("\n".join(lines) + "\n")
@@ -89,6 +93,37 @@ def one_mix(figures, name, mix):
         lines.append(f"| {row['workload']} | {row['share']} | {pace} | {percent(alone)} | {percent(beside)} | {ratio(beside, alone)} | {percent(plain)} | {ratio(beside, plain)} | {latencies} |")
     sums = [percent(total(parts(row)[which] for row in found)) for which in (0, 1, 2)]
     return [*lines, f"| **sum** | | | {sums[0]} | {sums[1]} | | {sums[2]} | | |", ""]
+
+
+def turns(figures):
+    """The sums of paces of runs in turns."""
+    if not figures.kept.get("turns"):
+        return []
+    lines = ["## In turns", "", "The sum of all paces, with softmig and by the driver's own time-slicing in turns.", "", "| slices | programs | plain | softmig | softmig / plain, medians |", "| --- | --- | --- | --- | --- |"]
+    for key, cell in figures.kept["turns"].items():
+        mode, name = key.split(" | ")
+        each = [", ".join(percent(one) for one in cell[which]) for which in ("plain", "softmig")]
+        lines.append(f"| {mode} | {name} | {' | '.join(each)} | {median(cell['softmig']) / median(cell['plain']):.3f} |")
+    return [*lines, ""]
+
+
+def pasts(figures):
+    """What programs with a past got in the first seconds after it."""
+    if not figures.kept.get("pasts"):
+        return []
+    lines = ["## With a past", ""]
+    lines += [f"- *{name}*: {told}." for name, (_, told) in PASTS.items()]
+    lines += ["", "Parts of the pace alone on the whole GPU, in the first seconds after that; for cells, p50 and the longest wait, ms.", "", "| past | slices | programs | s | part of each |", "| --- | --- | --- | --- | --- |"]
+    for key, cell in figures.kept["pasts"].items():
+        kind, mode, name = key.split(" | ")
+        each = []
+        for found in cell["programs"]:
+            told = percent(figures.part(found, cell["machine"]))
+            if "latency" in found:
+                told += f" ({found['latency']['p50']:.0f}, {found['latency']['longest']:.0f})"
+            each.append(told)
+        lines.append(f"| {kind} | {mode} | {name} | {cell['seconds']:g} | {'; '.join(each)} |")
+    return [*lines, ""]
 
 
 def latency(found):

@@ -1,6 +1,7 @@
 // work KIND COUNTER: kernels of a known length, by the protocol of protocol.py.
 //
-// busy100us and busy200ms spin, 64 and 2 ahead; sync20us waits for each; bandwidth reads and writes 4 GiB, 4 ahead.
+// busy100us and busy200ms spin, 64 and 2 ahead; sync20us waits for each; bandwidth reads and writes 4 GiB, 4 ahead. cell37ms is a
+// notebook: five cells a second by the clock, one after the other. It adds to COUNTER.lat as server.py does.
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -15,8 +16,8 @@
 
 enum { COUNT, READY, GO, STOP, PARKED, ENDED };
 
-struct Kind { const char *name; double us; int ahead; };
-static const Kind KINDS[] = {{"busy100us", 100, 64}, {"busy200ms", 200000, 2}, {"sync20us", 20, 1}, {"bandwidth", 0, 4}};
+struct Kind { const char *name; double us; int ahead; uint64_t period_ns; };
+static const Kind KINDS[] = {{"busy100us", 100, 64}, {"busy200ms", 200000, 2}, {"sync20us", 20, 1}, {"bandwidth", 0, 4}, {"cell37ms", 37000, 1, 200000000}};
 
 static const int BLOCKS = 132 * 8, THREADS = 256;
 // Rounds of the loop in a microsecond, on an H200 with all its blocks.
@@ -94,6 +95,10 @@ int main(int words, char **word)
     launch(100);
     CHECK(cudaStreamSynchronize(stream));
 
+    char latencies[4096];
+    snprintf(latencies, sizeof latencies, "%s.lat", word[2]);
+    // When the next cell comes.
+    uint64_t due = 0;
     // Launched, and seen to have ended.
     uint64_t begun = 0, ended = 0;
     auto see = [&] { CHECK(cudaEventSynchronize(ends[ended % kind->ahead])); ended++; done(page); };
@@ -108,13 +113,24 @@ int main(int words, char **word)
             set(page, PARKED, 0);
             if (get(page, STOP))
                 break;
+            due = now() + kind->period_ns;
         }
+        while (kind->period_ns && now() < due)
+            usleep(200);
         if (begun - ended == (uint64_t)kind->ahead)
             see();
         launch(rounds);
         CHECK(cudaEventRecord(ends[begun++ % kind->ahead], stream));
         if (kind->ahead == 1)
             see();
+        if (kind->period_ns) {
+            uint64_t took[] = {due, now() - due};
+            FILE *kept = fopen(latencies, "ab");
+            if (!kept || fwrite(took, sizeof took, 1, kept) != 1)
+                return 2;
+            fclose(kept);
+            due += kind->period_ns;
+        }
     }
     while (ended < begun)
         see();
