@@ -237,5 +237,4 @@ fn go_on(mut watch: Watch, until: &Receiver<()>) {
     while until.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
         wait = watch.round();
     }
-    watch.finish();
 }

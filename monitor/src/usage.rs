@@ -45,7 +45,7 @@ impl Shared {
     }
 }
 
-/// How often the figures are written to disk.
+/// How often users' files are written.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 
 /// Keeps the figures of a node.
@@ -102,22 +102,56 @@ impl Keeper {
             // It stays in the figures.
             let _ = event.write(&self.node);
         }
+        // Before it is told: no figure of the monitor that comes after this one is below it.
+        self.files.keep(&node, books::are_known(sight));
         let is_due = |at: Instant| at.elapsed() >= WRITE_EVERY;
         if self.written.is_none_or(is_due) {
-            self.write(&node);
+            self.written = Some(Instant::now());
+            self.files.write(&node);
         }
         to.set(node);
     }
+}
 
-    /// Writes the last figures, for the monitor that comes after this one.
-    pub fn finish(&mut self, shared: &Shared) {
-        if self.written.is_some() {
-            self.write(&shared.told());
-        }
+#[cfg(test)]
+mod tests {
+    use super::cost_tests::Crowd;
+    use super::*;
+
+    /// The seconds for which the first job is known.
+    fn known(keeper: &mut Keeper, sight: &Sight) -> f64 {
+        let shared = Shared::default();
+        keeper.note(sight, None, Vec::new(), None, &shared);
+        shared.told().jobs[0].gpus[0].known_seconds
     }
 
-    fn write(&mut self, node: &usage::Node) {
-        self.written = Some(Instant::now());
-        self.files.write(node);
+    #[test]
+    fn no_figure_falls_when_a_monitor_is_killed() {
+        let crowd = Crowd::new();
+        let sight = crowd.sight();
+        let mut keeper = Keeper::new(crowd.node.clone());
+        known(&mut keeper, &sight);
+        std::thread::sleep(Duration::from_millis(100));
+        let last = known(&mut keeper, &sight);
+        // Nothing more is written.
+        drop(keeper);
+        let next = known(&mut Keeper::new(crowd.node.clone()), &sight);
+        assert!(next >= last, "{next} after {last}");
+    }
+
+    #[test]
+    fn jobs_are_kept_while_no_conf_can_be_read() {
+        let crowd = Crowd::new();
+        let sight = crowd.sight();
+        let mut keeper = Keeper::new(crowd.node.clone());
+        std::thread::sleep(Duration::from_millis(100));
+        let last = known(&mut keeper, &sight);
+        let mut blind = Sight::default();
+        blind.report.error = Some("no".into());
+        keeper.written = None;
+        keeper.note(&blind, None, Vec::new(), None, &Shared::default());
+        drop(keeper);
+        let next = known(&mut Keeper::new(crowd.node.clone()), &sight);
+        assert!(next >= last, "{next} after {last}");
     }
 }

@@ -193,11 +193,6 @@ impl Watch {
         self.textfile.keep(path, self.node.owner, told);
     }
 
-    /// Leaves the last figures for the monitor that comes after this one.
-    pub fn finish(&mut self) {
-        self.usage.finish(&self.shared);
-    }
-
     /// There is nothing to look at.
     fn rest(&mut self) {
         self.is_watching = false;

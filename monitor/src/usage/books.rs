@@ -305,10 +305,14 @@ impl Past {
     }
 }
 
+/// Whether the confs could be read.
+pub fn are_known(sight: &Sight) -> bool {
+    sight.report.error.is_none() || !sight.confs.jobs.is_empty()
+}
+
 /// Whether a job's conf has gone. Where confs could not be read, none is known to have.
 pub fn is_over(sight: &Sight, job: u32) -> bool {
-    let is_readable = sight.report.error.is_none() || !sight.confs.jobs.is_empty();
-    is_readable && !sight.confs.jobs.contains_key(&job)
+    are_known(sight) && !sight.confs.jobs.contains_key(&job)
 }
 
 fn known_jobs(confs: &Confs) -> impl Iterator<Item = (u32, &JobConf, &About)> {

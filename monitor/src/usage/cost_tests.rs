@@ -26,15 +26,15 @@ fn uuid(gpu: u32) -> String {
 }
 
 /// A node with jobs, each with processes on one of its GPUs.
-struct Crowd {
+pub(super) struct Crowd {
     _folder: tempfile::TempDir,
-    node: Node,
+    pub(super) node: Node,
     /// The oldest job's number.
     first: u32,
 }
 
 impl Crowd {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
         let crowd = Self {
@@ -69,7 +69,7 @@ impl Crowd {
     }
 
     /// The measurement of a moment.
-    fn sight(&self) -> Sight {
+    pub(super) fn sight(&self) -> Sight {
         let (first, all) = (self.first, PROCESSES / JOBS);
         let pids = |job: u32| job * all..(job + 1) * all;
         let owner = |pid: u32| Owner::Process {

@@ -43,9 +43,10 @@ impl Files {
         read().unwrap_or_default()
     }
 
-    /// Writes what there is to say of the node, and to each job's user.
-    pub fn write(&mut self, node: &usage::Node) {
-        let trouble = self.try_to_write(node).err().map(|it| it.to_string());
+    /// Writes what the next monitor goes on from. Where its jobs are not known, those on disk stay.
+    pub fn keep(&mut self, node: &usage::Node, are_jobs_known: bool) {
+        let trouble = self.try_to_keep(node, are_jobs_known).err();
+        let trouble = trouble.map(|it| it.to_string());
         if let Some(trouble) = &trouble
             && self.trouble.is_none()
         {
@@ -54,14 +55,28 @@ impl Files {
         self.trouble = trouble;
     }
 
-    fn try_to_write(&self, node: &usage::Node) -> Result<(), DirError> {
+    fn try_to_keep(&self, node: &usage::Node, are_jobs_known: bool) -> Result<(), DirError> {
         let Some(run) = Dir::open(&self.node.run, self.node.owner)? else {
             return Ok(());
         };
-        put(&run, ALL, node, None)?;
-        let Some(jobs) = run.child("jobs")? else {
-            return Ok(());
+        if are_jobs_known {
+            return put(&run, ALL, node, None);
+        }
+        let jobs = self.load().jobs;
+        let node = usage::Node {
+            jobs,
+            ..node.clone()
         };
+        put(&run, ALL, &node, None)
+    }
+
+    /// Writes to each job's user what there is to say of the job.
+    pub fn write(&self, node: &usage::Node) {
+        let jobs = || {
+            let run = Dir::open(&self.node.run, self.node.owner).ok()??;
+            run.child("jobs").ok()?
+        };
+        let Some(jobs) = jobs() else { return };
         for job in &node.jobs {
             let Some(folder) = jobs.child(&job.job.to_string()).ok().flatten() else {
                 continue;
@@ -77,7 +92,6 @@ impl Files {
             // Nothing is owed to a job that filled its folder, or whose epilog removes it just now.
             let _ = put(&folder, usage_file::NAME, &alone, Some(Who::User(job.uid)));
         }
-        Ok(())
     }
 }
 
@@ -124,6 +138,7 @@ mod tests {
         // Anything in the way is replaced, and never followed.
         symlink(&other, here.run.join("jobs/7/usage")).unwrap();
         symlink(&other, here.run.join("jobs/7/.usage.new")).unwrap();
+        files.keep(&node(&[7, 8]), true);
         files.write(&node(&[7, 8]));
         assert_eq!(files.trouble, None);
         assert_eq!(files.load(), node(&[7, 8]));
