@@ -69,6 +69,9 @@ struct Past {
     /// And when the job last used the GPU or wanted it.
     active: f64,
     peak: u64,
+    /// The most that the job's ledger ever said: its user can write there.
+    refused: u64,
+    refused_largest: u64,
 }
 
 impl Books {
@@ -236,14 +239,17 @@ impl Books {
             let memory = row.and_then(|row| row.holding.memory_bytes);
             let own = record.map_or(0, |record| at_most(record.peak, conf.limits.as_ref()));
             past.peak = past.peak.max(memory.unwrap_or(0)).max(own);
+            if let Some(record) = record {
+                past.refused = past.refused.max(record.refused.into());
+                past.refused_largest = past.refused_largest.max(bytes(record.refused_largest));
+            }
             let (before, base) = (&past.before, &past.base);
             usage::JobGpu {
                 index: row.and_then(|row| row.holding.index),
                 memory_bytes: memory,
                 memory_peak_bytes: (memory.is_some() || past.peak > 0).then_some(past.peak),
-                refused: record.map_or(before.refused, |it| it.refused.into()),
-                refused_largest_bytes: record
-                    .map_or(before.refused_largest_bytes, |it| bytes(it.refused_largest)),
+                refused: past.refused,
+                refused_largest_bytes: past.refused_largest,
                 known_seconds: rounded(before.known_seconds + running - past.began),
                 charged_seconds: sum(before.charged_seconds, all.charged - base.charged),
                 waited_seconds: sum(before.waited_seconds, all.waited - base.waited),
@@ -291,15 +297,14 @@ impl Past {
             Some(_) => 0.0,
             None => (running - age).max(0.0),
         };
-        let idle_before = before.as_ref().map_or(0.0, |before| before.idle_seconds);
+        let before = before.unwrap_or_default();
         Self {
-            peak: before
-                .as_ref()
-                .and_then(|it| it.memory_peak_bytes)
-                .unwrap_or(0),
+            peak: before.memory_peak_bytes.unwrap_or(0),
+            refused: before.refused,
+            refused_largest: before.refused_largest_bytes,
             began,
-            active: (began - idle_before).max(running - age),
-            before: before.unwrap_or_default(),
+            active: (began - before.idle_seconds).max(running - age),
+            before,
             ..Self::default()
         }
     }

@@ -320,6 +320,33 @@ fn the_word_of_the_library_counts_to_the_limit_at_most() {
     }
 }
 
+#[test]
+fn refusals_stay_counted_while_the_ledger_is_unread() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let mut told = |refused: Option<u32>| {
+        let record = refused.map(|refused| Record {
+            key: softmig_region::key(GPU),
+            peak: 0,
+            refused,
+            refused_largest: softmig_region::units(7 << 20),
+        });
+        let moment = Moment {
+            now: at(1060),
+            running: Duration::from_secs(200),
+            accounts: &BTreeMap::new(),
+            records: &[(7, record.into_iter().collect())].into(),
+            policy: None,
+        };
+        let node = books.note(&sight(&[(7, 50)]), &moment);
+        let on = &node.jobs[0].gpus[0];
+        (on.refused, on.refused_largest_bytes)
+    };
+    // The job's user can write any number there.
+    for (refused, known) in [(Some(3), 3), (None, 3), (Some(2), 3), (Some(4), 4)] {
+        assert_eq!(told(refused), (known, 7 << 20));
+    }
+}
+
 /// A week with a look each minute, in which each of eight jobs ends after some hours and another comes.
 #[test]
 fn after_a_week_the_books_are_as_large_as_after_a_day() {
