@@ -289,6 +289,16 @@ impl GpuState {
         &self.sessions[&seat]
     }
 
+    #[cfg(test)]
+    pub(super) fn seats(&self) -> impl Iterator<Item = SeatId> {
+        self.sessions.keys().copied()
+    }
+
+    #[cfg(test)]
+    pub(super) fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
     /// The state of a job that is steered: whether its channels run, its credit, and what it was charged.
     fn steered(&self, job: Job) -> Option<(bool, Nanos, Nanos)> {
         let steering = self.steering.as_ref()?;
@@ -344,8 +354,11 @@ impl GpuState {
         }
         let mut steering = Steering::new(now);
         self.turns.suspend(now);
-        for standing in self.turns.standings() {
-            steering.come(standing.job, standing.share, standing.mode, standing.credit);
+        for known in self.turns.known() {
+            steering.come(known.job, known.share, known.mode, known.credit);
+            if known.seats == 0 {
+                steering.leave(known.job);
+            }
         }
         for session in self.sessions.values() {
             session.new_pending();
@@ -411,6 +424,7 @@ impl GpuState {
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
         let orders = steering.look(now, &stays, &said, &self.unseated);
+        (self.turns).forget_paid(|job| steering.standing(job).is_some());
         for &job in &orders.escaped {
             warn!(
                 "job {}: its channels run although they are held, so it and the jobs that share its GPU take turns now",

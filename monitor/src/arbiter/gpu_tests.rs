@@ -434,3 +434,79 @@ fn how_jobs_share_the_gpu_is_told() {
     assert!(seats.all(|seat| seat.free().load(SeqCst) == 0));
     gpu.end();
 }
+
+/// A GPU that is steered, and the device.
+fn steered_gpu(folder: &std::path::Path) -> (Arc<Gpu>, Steered) {
+    let device = Steered::default();
+    let scheduler = Scheduler::with(Box::new(device.clone()), folder);
+    let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
+    (gpu, device)
+}
+
+#[test]
+fn a_debt_of_turns_is_paid_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, _) = steered_gpu(folder.path());
+    let owed = || gpu.tenants()[0].standing.credit;
+    let first = Sat::down(&gpu, 1);
+    first.want();
+    wait_until("it has a turn", || {
+        first.seat().turn().load(SeqCst) & OPEN != 0
+    });
+    // It has the GPU for far longer than its share of an epoch.
+    thread::sleep(Duration::from_secs(1));
+    first.seat().used().store(1_000_000_000, SeqCst);
+    first.ring();
+    wait_until("it owes", || owed() < -250_000_000);
+    let seats: Vec<SeatId> = gpu.state().seats().collect();
+    let channel = softmig_rm::Channel {
+        client: 0xc1d0_0001,
+        handle: 0x5c00_0022,
+    };
+    use super::super::session::Channels;
+    (gpu.state().session(seats[0])).know(Channels::Known(vec![channel]));
+    first.want();
+    wait_until("it is steered", || gpu.sharing() == Sharing::Scheduler);
+    assert!(owed() < 0, "{}", owed());
+    first.seat().wish().store(0, SeqCst);
+    first.seat().tell_work(now().unsigned_abs(), false, 0);
+    first.ring();
+    wait_until("it has paid", || {
+        gpu.account();
+        owed() > 0
+    });
+    gpu.leave(seats[0]);
+    // Its credit fills up, and it is forgotten.
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(20));
+        gpu.account();
+    }
+    let (again, ..) = steered_job(&gpu, 1);
+    again.want();
+    wait_until("it is steered again", || {
+        again.seat().free().load(SeqCst) == 1
+    });
+    assert!(owed() > 0, "{}", owed());
+    gpu.end();
+}
+
+#[test]
+fn jobs_that_have_gone_leave_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, _) = steered_gpu(folder.path());
+    let (first, ..) = steered_job(&gpu, 1);
+    first.want();
+    wait_until("it is steered", || gpu.sharing() == Sharing::Scheduler);
+    for number in 2..300 {
+        let (sat, id, _) = steered_job(&gpu, number);
+        sat.want();
+        wait_until("it is steered, too", || sat.seat().free().load(SeqCst) == 1);
+        gpu.leave(id);
+    }
+    wait_until("one is there", || {
+        thread::sleep(Duration::from_millis(20));
+        gpu.account();
+        gpu.state().turns().known().count() == 1
+    });
+    gpu.end();
+}

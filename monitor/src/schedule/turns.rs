@@ -190,8 +190,12 @@ impl Turns {
 
     /// All jobs with processes here.
     pub fn standings(&self) -> impl Iterator<Item = JobStatus> {
-        let here = self.tenants.iter().filter(|(_, it)| !it.seats.is_empty());
-        here.map(|(&job, tenant)| JobStatus {
+        self.known().filter(|it| it.seats > 0)
+    }
+
+    /// The same, and those that are remembered for what they owe.
+    pub fn known(&self) -> impl Iterator<Item = JobStatus> {
+        self.tenants.iter().map(|(&job, tenant)| JobStatus {
             job,
             share: tenant.account.share,
             mode: tenant.account.mode,

@@ -37,6 +37,11 @@ impl Turns {
         })
     }
 
+    /// Forgets the jobs without processes that owe nothing by now.
+    pub fn forget_paid(&mut self, owes: impl Fn(Job) -> bool) {
+        (self.tenants).retain(|&job, tenant| !tenant.seats.is_empty() || owes(job));
+    }
+
     /// Jobs take turns again. `standing` says what credit each has by now, and what it was charged meanwhile. Each is told that
     /// it has no turn now.
     pub fn resume(
