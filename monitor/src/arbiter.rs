@@ -105,13 +105,8 @@ impl Arbiter {
             is_crowded: self.refusals.is_crowded(),
             ..Seats::default()
         };
-        for (id, tenants) in self.status() {
-            for tenant in tenants {
-                let job = tenant.standing.job;
-                seats.charged.insert((id, job), tenant.standing.charged);
-                let members = tenant.members.iter().map(|member| (id, member.pid));
-                seats.given.extend(members);
-            }
+        for (id, gpu) in self.gpus.all() {
+            seats.add(id, gpu.account());
         }
         seats
     }

@@ -62,3 +62,17 @@ pub struct Seats {
     /// The time that each job was charged at each GPU.
     pub charged: BTreeMap<(GpuId, Job), Nanos>,
 }
+
+impl Seats {
+    /// Adds those at a GPU.
+    pub fn add(&mut self, id: GpuId, mut account: Account) {
+        for tenant in account.tenants {
+            let job = tenant.standing.job;
+            // Its standing begins anew when its last process has gone, and its book does not.
+            let charged = account.book.of(job).charged;
+            self.charged.insert((id, job), charged);
+            let members = tenant.members.iter().map(|member| (id, member.pid));
+            self.given.extend(members);
+        }
+    }
+}

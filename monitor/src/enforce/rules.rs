@@ -7,6 +7,8 @@ mod figures;
 #[cfg(test)]
 mod honest_tests;
 #[cfg(test)]
+mod programs_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::enforce::look::{Claim, Holder, Look, ProcessId, Tenant};

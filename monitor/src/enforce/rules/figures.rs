@@ -122,7 +122,7 @@ impl Spent {
         if window < bounds.window {
             return;
         }
-        // An arbiter that charges a job anew begins at zero.
+        // A job that Slurm starts anew may begin at zero.
         let paid = charged.saturating_sub(self.charged);
         let most = paid * bounds.times_charged + window * bounds.percent_beyond / 100;
         self.windows = if self.had > most { self.windows + 1 } else { 0 };

@@ -1,0 +1,94 @@
+//! An honest job whose programs run one after the other: the arbiter forgets the job in between.
+
+use super::tests::{all, process, slice};
+use super::*;
+use crate::arbiter::{Account, GpuId, Seats, Sharing as Way, Tenant as Standing};
+use crate::enforce::look::Process;
+use crate::schedule::shares::{Observed, Sharing};
+use crate::schedule::turns::{Book, Job, JobStatus, Nanos};
+use softmig_policy::node::limits::{Mode, Share};
+
+const GPU: GpuId = [7; 16];
+const JOB: Job = Job(12);
+/// Milliseconds.
+const STEP: u64 = 20;
+const LOOK: u64 = 1000;
+const PROGRAM: u64 = 44_500;
+const PAUSE: u64 = 500;
+const HOUR: u64 = 3_600_000;
+
+/// The job's charge, as the rules are told it.
+fn charged(sharing: &Sharing, book: &Book, share: Share) -> Option<Duration> {
+    let standing = JobStatus {
+        job: JOB,
+        share,
+        mode: Mode::Hard,
+        since: 0,
+        seats: 1,
+        holds: true,
+        wishes: true,
+        credit: 0,
+        charged: sharing.standing(JOB).map_or(0, |(_, charged)| charged),
+        turns: 0,
+        overruns: 0,
+    };
+    let standing = Standing {
+        standing,
+        known_for: Duration::ZERO,
+        members: Vec::new(),
+    };
+    let account = Account {
+        known_for: Duration::ZERO,
+        sharing: Way::Scheduler,
+        book: book.clone(),
+        tenants: vec![standing],
+    };
+    let mut seats = Seats::default();
+    seats.add(GPU, account);
+    let charged = seats.charged.get(&(GPU, JOB));
+    charged.map(|&time| Duration::from_nanos(time.unsigned_abs()))
+}
+
+#[test]
+fn programs_one_after_the_other_pay_for_all_they_had() {
+    let nanos = |millis: u64| millis as Nanos * 1_000_000;
+    let quarter = Share::new(1, 4).unwrap();
+    let (mut sharing, mut book) = (Sharing::new(0), Book::default());
+    let (mut judge, mut is_there, mut had) = (Judge::default(), false, 0);
+    for now in (STEP..HOUR).step_by(STEP as usize) {
+        let is_on = is_there && sharing.state(JOB).is_none_or(|(is_on, _)| is_on);
+        had += if is_on { STEP } else { 0 };
+        let observed = Observed {
+            resident: if is_on { nanos(STEP) } else { 0 },
+            pending: if is_there { nanos(STEP) } else { 0 },
+            wishes: is_there,
+            ..Observed::default()
+        };
+        sharing.look(nanos(now), &[(JOB, observed)].into());
+        book.add(&sharing.take_book());
+        let was_there = std::mem::replace(&mut is_there, now % (PROGRAM + PAUSE) < PROGRAM);
+        if is_there && !was_there {
+            sharing.come(JOB, quarter, Mode::Hard, 0);
+        } else if was_there && !is_there {
+            sharing.leave(JOB);
+        }
+        if now % LOOK != 0 {
+            continue;
+        }
+        let process = Process {
+            busy: (100 * std::mem::take(&mut had) / LOOK) as u32,
+            ..process(1, 100)
+        };
+        let tenant = Tenant {
+            charged: charged(&sharing, &book, quarter),
+            ..slice(JOB.0, vec![process])
+        };
+        let look = Look {
+            at: Duration::from_millis(now),
+            tenants: if is_there { vec![tenant] } else { Vec::new() },
+            strays: Vec::new(),
+        };
+        let offences = judge.judge(&look, &all(), &BTreeSet::new()).offences;
+        assert_eq!(offences, [], "{now}");
+    }
+}
