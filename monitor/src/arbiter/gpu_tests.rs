@@ -209,10 +209,15 @@ struct Steered {
     /// Where it is to be written down which channels wait, and whether that was there at each call that holds some.
     lists: Option<std::path::PathBuf>,
     held: Arc<Mutex<Vec<bool>>>,
+    /// The driver's answers to the next calls that read the log.
+    errors: Arc<Mutex<Vec<u32>>>,
 }
 
 impl super::super::steering::Device for Steered {
     fn switches(&mut self, to: &mut Vec<softmig_rm::Switch>) -> Result<bool, softmig_rm::Error> {
+        if let Some(status) = self.errors.lock().unwrap().pop() {
+            return Err(softmig_rm::Error::Refused { command: 0, status });
+        }
         to.append(&mut self.log.lock().unwrap());
         Ok(false)
     }
@@ -294,7 +299,7 @@ fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel
 fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
     let folder = tempfile::tempdir().unwrap();
     let device = Steered::default();
-    let scheduler = Scheduler::with(Box::new(device.clone()), folder.path());
+    let scheduler = Scheduler::with(device.clone(), folder.path());
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));
     let [
@@ -347,7 +352,7 @@ fn a_group_that_comes_anew_is_written_down_while_it_is_held() {
         lists: Some(folder.path().into()),
         ..Steered::default()
     };
-    let scheduler = Scheduler::with(Box::new(device.clone()), folder.path());
+    let scheduler = Scheduler::with(device.clone(), folder.path());
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     // The log does not know that it is there.
     let (first, _, channel) = steered_job(&gpu, 1);
@@ -362,7 +367,7 @@ fn a_group_that_comes_anew_is_written_down_while_it_is_held() {
 #[test]
 fn a_job_that_cannot_be_steered_keeps_all_to_turns() {
     let folder = tempfile::tempdir().unwrap();
-    let scheduler = Scheduler::with(Box::new(Steered::default()), folder.path());
+    let scheduler = Scheduler::with(Steered::default(), folder.path());
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     let (first, ..) = steered_job(&gpu, 1);
     // Of an older library: it tells of no channels.
@@ -380,7 +385,7 @@ fn a_job_that_cannot_be_steered_keeps_all_to_turns() {
 fn a_job_that_runs_although_it_is_held_takes_turns() {
     let folder = tempfile::tempdir().unwrap();
     let device = Steered::default();
-    let scheduler = Scheduler::with(Box::new(device.clone()), folder.path());
+    let scheduler = Scheduler::with(device.clone(), folder.path());
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     let [(first, ..), (second, ..)] = &[1, 2].map(|number| steered_job(&gpu, number));
     for sat in [first, second] {
@@ -407,7 +412,7 @@ fn how_jobs_share_the_gpu_is_told() {
         sat.seat().wish().store(1, SeqCst);
         sat.ring();
     };
-    let scheduler = Scheduler::with(Box::new(Steered::default()), folder.path());
+    let scheduler = Scheduler::with(Steered::default(), folder.path());
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     assert_eq!(gpu.sharing(), Sharing::Turns(None));
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));
@@ -438,7 +443,7 @@ fn how_jobs_share_the_gpu_is_told() {
 /// A GPU that is steered, and the device.
 fn steered_gpu(folder: &std::path::Path) -> (Arc<Gpu>, Steered) {
     let device = Steered::default();
-    let scheduler = Scheduler::with(Box::new(device.clone()), folder);
+    let scheduler = Scheduler::with(device.clone(), folder);
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     (gpu, device)
 }
@@ -487,6 +492,27 @@ fn a_debt_of_turns_is_paid_once() {
         again.seat().free().load(SeqCst) == 1
     });
     assert!(owed() > 0, "{}", owed());
+    gpu.end();
+}
+
+#[test]
+fn an_error_that_passes_ends_steering_for_a_moment() {
+    const TIMEOUT: u32 = 0x65;
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let (first, ..) = steered_job(&gpu, 1);
+    first.want();
+    let is_steered = || gpu.sharing() == Sharing::Scheduler;
+    wait_until("it is steered", is_steered);
+    device.errors.lock().unwrap().push(TIMEOUT);
+    wait_until("it takes turns", || {
+        gpu.account();
+        !is_steered()
+    });
+    wait_until("it is steered again", || {
+        gpu.account();
+        is_steered()
+    });
     gpu.end();
 }
 

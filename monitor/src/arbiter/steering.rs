@@ -61,15 +61,22 @@ impl Device for softmig_rm::Gpu {
     }
 }
 
+/// Opens a GPU.
+type Open = Box<dyn Fn(GpuId) -> Result<Box<dyn Device>, softmig_rm::Error> + Send>;
+
+/// How long after an error the device is opened anew.
+const OPEN_AGAIN: Nanos = 60_000_000_000;
+
 /// A GPU, and whether it can be steered.
 pub(super) struct Scheduler {
     id: GpuId,
     /// The reason why all jobs take turns; `None` if the GPU can be steered, as far as is known.
     why_not: Option<String>,
-    /// `None` until it is needed.
-    device: Option<Option<Box<dyn Device>>>,
-    /// Its log cannot be read: it is used no more than to let channels run.
-    is_broken: bool,
+    open: Open,
+    /// After an error it is used no more than to let channels run.
+    device: Option<Box<dyn Device>>,
+    /// When to open it: at first, and after an error. Otherwise `None`.
+    open_at: Option<Nanos>,
     log: Log,
     /// When a group came anew.
     renewed: Nanos,
@@ -91,8 +98,9 @@ impl Scheduler {
         Self {
             id,
             why_not: None,
+            open: Box::new(|id| Ok(Box::new(softmig_rm::Gpu::open(id)?))),
             device: None,
-            is_broken: false,
+            open_at: Some(Nanos::MIN),
             log: Log::default(),
             renewed: 0,
             list: folder.join(list_name(id)),
@@ -104,15 +112,15 @@ impl Scheduler {
         info!("GPU {}: jobs take turns: {why}", name(id));
         Self {
             why_not: Some(why),
-            device: Some(None),
+            open_at: Some(Nanos::MAX),
             ..Self::new(GpuId::default(), Path::new("/"))
         }
     }
 
     #[cfg(test)]
-    pub(super) fn with(device: Box<dyn Device>, folder: &Path) -> Self {
+    pub(super) fn with(device: impl Device + Clone + 'static, folder: &Path) -> Self {
         Self {
-            device: Some(Some(device)),
+            open: Box::new(move |_| Ok(Box::new(device.clone()))),
             ..Self::new(GpuId::default(), folder)
         }
     }
@@ -122,43 +130,57 @@ impl Scheduler {
         self.why_not.as_deref()
     }
 
-    /// The device, if there is one: it is looked for once.
+    /// The device, if there is one.
     pub(super) fn device(&mut self) -> Option<&mut dyn Device> {
-        let (id, why_not) = (self.id, &mut self.why_not);
-        let device = self
-            .device
-            .get_or_insert_with(|| match softmig_rm::Gpu::open(id) {
-                Ok(gpu) => {
-                    info!("GPU {}: jobs get it by its own scheduler", name(id));
-                    Some(Box::new(gpu) as Box<dyn Device>)
+        if self.open_at.is_some_and(|at| at <= now()) {
+            match (self.open)(self.id) {
+                Ok(device) => {
+                    (self.device, self.open_at) = (Some(device), None);
+                    self.can_be_steered();
                 }
                 Err(error) => {
-                    info!(
-                        "GPU {}: jobs take turns, since its scheduler cannot be steered: {error}",
-                        name(id)
-                    );
-                    *why_not = Some(format!("its scheduler cannot be steered: {error}"));
-                    None
+                    self.open_at = Some(now() + OPEN_AGAIN);
+                    let why = format!("its scheduler cannot be steered: {error}");
+                    if self.is_new(&why) {
+                        info!("GPU {}: jobs take turns, since {why}", name(self.id));
+                    }
                 }
-            });
+            }
+        }
         // A closure would keep the lifetime of the trait object.
-        match device {
+        match &mut self.device {
             Some(device) => Some(device.as_mut()),
             None => None,
         }
     }
 
+    fn can_be_steered(&mut self) {
+        self.why_not = None;
+        info!("GPU {}: jobs get it by its own scheduler", name(self.id));
+    }
+
+    /// Notes why jobs take turns. Whether that is to be said.
+    fn is_new(&mut self, why: &str) -> bool {
+        let before = self.why_not.replace(why.to_owned());
+        before.as_deref() != Some(why)
+    }
+
     /// How each process used the GPU since the last call; `None` where it cannot be known.
     pub(super) fn stays(&mut self) -> Option<BTreeMap<u32, Stays>> {
-        if self.is_broken {
+        self.device()?;
+        if self.open_at.is_some() {
             return None;
         }
         let mut switches = Vec::new();
-        let why = match self.device()?.switches(&mut switches) {
+        let (why, open_at) = match self.device()?.switches(&mut switches) {
             Ok(_) if switches.iter().any(|it| it.process == Switch::HIDDEN) => {
-                "it hides whose processes are there: this needs CAP_SYS_ADMIN".into()
+                let why = "it hides whose processes are there: this needs CAP_SYS_ADMIN";
+                (why.into(), Some(Nanos::MAX))
             }
             Ok(has_lost) => {
+                if self.why_not.is_some() {
+                    self.can_be_steered();
+                }
                 let stays = self.log.note(&switches, now());
                 if has_lost {
                     // The lost entries are later than those that are there. A process that came may have left.
@@ -166,16 +188,14 @@ impl Scheduler {
                 }
                 return Some(stays);
             }
-            Err(error) => error.to_string(),
+            Err(error) if error.may_pass() => (error.to_string(), None),
+            Err(error) => (error.to_string(), Some(now() + OPEN_AGAIN)),
         };
-        warn!(
-            "GPU {}: jobs take turns, since its log of context switches is not to be had: {why}",
-            name(self.id)
-        );
-        self.is_broken = true;
-        self.why_not = Some(format!(
-            "its log of context switches is not to be had: {why}"
-        ));
+        (self.log, self.open_at) = (Log::default(), open_at);
+        let why = format!("its log of context switches is not to be had: {why}");
+        if self.is_new(&why) {
+            warn!("GPU {}: jobs take turns, since {why}", name(self.id));
+        }
         None
     }
 

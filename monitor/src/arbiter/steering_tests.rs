@@ -1,6 +1,8 @@
 //! The charges by the log, and the channels that wait.
 
 use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const MS: Nanos = 1_000_000;
 
@@ -174,4 +176,50 @@ fn the_last_stretch_of_a_process_that_has_gone_is_its_jobs() {
     steering.look(30 * MS, &stays(&[4 * MS]), &[], &none);
     let book = steering.take_book();
     assert_eq!((book.charged, book.unclaimed), (3 * MS, 4 * MS));
+}
+
+/// A device whose log can be read only after it was opened for the second time.
+#[derive(Default)]
+struct Once(Arc<AtomicU32>, u32);
+
+impl Clone for Once {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0), self.0.fetch_add(1, Relaxed))
+    }
+}
+
+impl Device for Once {
+    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+        const INVALID_STATE: u32 = 0x40;
+        if self.1 > 0 {
+            return Ok(false);
+        }
+        Err(softmig_rm::Error::Refused {
+            command: 0,
+            status: INVALID_STATE,
+        })
+    }
+
+    fn enable(&self, _: &[Channel], _: bool) -> Refused {
+        Refused::default()
+    }
+}
+
+#[test]
+fn a_gpu_is_opened_anew_a_minute_after_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let once = Once::default();
+    let opened = Arc::clone(&once.0);
+    let mut scheduler = Scheduler::with(once, folder.path());
+    for _ in 0..3 {
+        assert_eq!(scheduler.stays(), None);
+        assert!(scheduler.why_not().unwrap().contains("status 0x40"));
+        assert!(scheduler.device().is_some(), "to let channels run");
+    }
+    assert_eq!(opened.load(Relaxed), 1);
+    let at = scheduler.open_at.unwrap();
+    assert!((at - now() - OPEN_AGAIN).abs() < OPEN_AGAIN / 2);
+    scheduler.open_at = Some(now());
+    assert_eq!(scheduler.stays(), Some(BTreeMap::new()));
+    assert_eq!((scheduler.why_not(), opened.load(Relaxed)), (None, 2));
 }
