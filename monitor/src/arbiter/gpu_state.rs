@@ -123,9 +123,8 @@ impl GpuState {
     /// The arbiter ends.
     pub(super) fn end(&mut self) {
         self.is_over = true;
-        if let Some(mut steering) = self.steering.take() {
-            steering.end(&mut self.scheduler);
-        }
+        self.steering = None;
+        self.scheduler.end();
         for session in std::mem::take(&mut self.sessions).into_values() {
             session.close();
         }
@@ -337,6 +336,7 @@ impl GpuState {
     }
 
     fn begin_to_steer(&mut self, now: Nanos) -> bool {
+        self.scheduler.let_run();
         if self
             .wishing()
             .any(|(_, session)| !session.can_be_steered(now))
@@ -468,7 +468,7 @@ impl GpuState {
         let Some(mut steering) = self.steering.take() else {
             return;
         };
-        steering.end(&mut self.scheduler);
+        self.scheduler.end();
         self.turns.book().add(&steering.take_book());
         self.turns_until = now + PAUSE;
         let orders = self.turns.resume(now, |job| steering.standing(job));

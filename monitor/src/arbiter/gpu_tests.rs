@@ -517,6 +517,27 @@ fn an_error_that_passes_ends_steering_for_a_moment() {
 }
 
 #[test]
+fn channels_that_the_driver_kept_waiting_run_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let [(first, _, channel), (second, ..)] = &[1, 2].map(|number| steered_job(&gpu, number));
+    for sat in [first, second] {
+        sat.want();
+    }
+    device.switch(101, true);
+    wait_until("it is held", || device.waits(*channel));
+    // The driver has no time for longer than it is asked when steering ends.
+    device.busy.store(110, SeqCst);
+    // Of an older library: it tells of no channels.
+    let third = Sat::down(&gpu, 3);
+    third.want();
+    wait_until("they take turns", || gpu.sharing() != Sharing::Scheduler);
+    wait_until("it runs", || !device.waits(*channel));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    gpu.end();
+}
+
+#[test]
 fn jobs_that_have_gone_leave_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let (gpu, _) = steered_gpu(folder.path());

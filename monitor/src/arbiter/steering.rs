@@ -80,6 +80,8 @@ pub(super) struct Scheduler {
     log: Log,
     /// When a group came anew.
     renewed: Nanos,
+    /// The channels that wait.
+    waiting: BTreeSet<Channel>,
     /// The list of the channels that wait, for the process that comes after this one.
     list: PathBuf,
 }
@@ -103,6 +105,7 @@ impl Scheduler {
             open_at: Some(Nanos::MIN),
             log: Log::default(),
             renewed: 0,
+            waiting: BTreeSet::new(),
             list: folder.join(list_name(id)),
         }
     }
@@ -206,6 +209,57 @@ impl Scheduler {
         self.log.is_empty() && now - self.renewed > SELDOM
     }
 
+    /// Lets exactly these channels wait, and all others run. Those that the driver would not take are tried again by the next call.
+    fn hold(&mut self, channels: &BTreeSet<Channel>) -> Held {
+        let free: Vec<Channel> = self.waiting.difference(channels).copied().collect();
+        let new: Vec<Channel> = channels.difference(&self.waiting).copied().collect();
+        let mut held = Held::default();
+        if free.is_empty() && new.is_empty() {
+            return held;
+        }
+        let Some(device) = self.device() else {
+            return held;
+        };
+        // First those that may run, so that the GPU is never without work.
+        let mut later = BTreeSet::new();
+        if !free.is_empty() {
+            later.extend(device.enable(&free, true).later);
+        }
+        self.waiting = channels | &later;
+        // Before they wait, so that none is forgotten.
+        self.note(&self.waiting);
+        if let Some(device) = self.device().filter(|_| !new.is_empty()) {
+            let refused = device.enable(&new, false);
+            held.gone.extend(refused.gone);
+            self.waiting.retain(|it| !refused.later.contains(it));
+        }
+        held.new.extend(new);
+        held
+    }
+
+    /// Lets all run that still wait.
+    pub(super) fn let_run(&mut self) {
+        self.hold(&BTreeSet::new());
+    }
+
+    /// Lets all run. If the driver does not take the call for long, the next look goes on with it.
+    pub(super) fn end(&mut self) {
+        /// The interval at which the driver is asked if it has no time for each ms.
+        const PATIENCE: u32 = 100;
+        for _ in 0..PATIENCE {
+            self.let_run();
+            if self.waiting.is_empty() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        warn!(
+            "GPU {}: {} channels wait that are to run: the driver does not take the call",
+            name(self.id),
+            self.waiting.len()
+        );
+    }
+
     /// Writes down which channels wait: if this process dies, the next one lets them run.
     fn note(&self, waiting: &BTreeSet<Channel>) {
         let done = if waiting.is_empty() {
@@ -252,14 +306,15 @@ pub(super) fn release(folder: &Path) {
         let (Some(id), Ok(text)) = (id, fs::read_to_string(entry.path())) else {
             continue;
         };
-        let channels: Vec<Channel> = text.lines().filter_map(parse_channel).collect();
+        let mut scheduler = Scheduler::new(id, folder);
+        scheduler.waiting = text.lines().filter_map(parse_channel).collect();
         info!(
             "GPU {}: {} channels were left waiting",
             name(id),
-            channels.len()
+            scheduler.waiting.len()
         );
-        if let Some(device) = Scheduler::new(id, folder).device() {
-            device.enable(&channels, true);
+        if scheduler.device().is_some() {
+            scheduler.end();
         }
         let _ = fs::remove_file(entry.path());
     }
@@ -317,7 +372,6 @@ pub(super) struct Steering {
     sharing: Sharing,
     /// When to look again; `None` until a bell rings.
     pub(super) next: Option<Nanos>,
-    waiting: BTreeSet<Channel>,
     /// The processes with a seat at the last look: of one that has gone since then, the log tells once more.
     seated: BTreeMap<u32, Job>,
 }
@@ -327,7 +381,6 @@ impl Steering {
         Self {
             sharing: Sharing::new(now),
             next: None,
-            waiting: BTreeSet::new(),
             seated: BTreeMap::new(),
         }
     }
@@ -427,30 +480,8 @@ impl Steering {
 
     /// Lets exactly these channels wait, and all others run.
     pub(super) fn hold(&mut self, scheduler: &mut Scheduler, channels: BTreeSet<Channel>) -> Held {
-        let free: Vec<Channel> = self.waiting.difference(&channels).copied().collect();
-        let new: Vec<Channel> = channels.difference(&self.waiting).copied().collect();
-        let mut held = Held::default();
-        if free.is_empty() && new.is_empty() {
-            return held;
-        }
-        let Some(device) = scheduler.device() else {
-            return held;
-        };
-        // First those that may run, so that the GPU is never without work.
-        let mut later = BTreeSet::new();
-        if !free.is_empty() {
-            later.extend(device.enable(&free, true).later);
-        }
-        self.waiting = &channels | &later;
-        // Before they wait, so that none is forgotten.
-        scheduler.note(&self.waiting);
-        if let Some(device) = scheduler.device().filter(|_| !new.is_empty()) {
-            let refused = device.enable(&new, false);
-            held.gone.extend(refused.gone);
-            self.waiting.retain(|it| !refused.later.contains(it));
-        }
-        held.new.extend(new);
-        if self.waiting != channels {
+        let held = scheduler.hold(&channels);
+        if scheduler.waiting != channels {
             self.next = Some(now() + RECHECK);
         }
         held
@@ -459,27 +490,9 @@ impl Steering {
     /// Lets the group of these channels come to the GPU anew, so that the log has it.
     pub(super) fn renew(&mut self, now: Nanos, scheduler: &mut Scheduler, channels: Vec<Channel>) {
         scheduler.renewed = now;
-        let waiting = self.waiting.clone();
+        let waiting = scheduler.waiting.clone();
         self.hold(scheduler, &waiting | &channels.into_iter().collect());
         self.hold(scheduler, waiting);
-    }
-
-    /// Lets all run.
-    pub(super) fn end(&mut self, scheduler: &mut Scheduler) {
-        /// The interval at which the driver is asked if it has no time for each ms.
-        const PATIENCE: u32 = 100;
-        for _ in 0..PATIENCE {
-            self.hold(scheduler, BTreeSet::new());
-            if self.waiting.is_empty() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        warn!(
-            "GPU {}: {} channels wait that are to run: the driver does not take the call",
-            name(scheduler.id),
-            self.waiting.len()
-        );
     }
 }
 
