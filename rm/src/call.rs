@@ -39,11 +39,18 @@ impl Error {
         // NV_ERR_BUSY_RETRY, IN_USE, INSUFFICIENT_RESOURCES, NO_MEMORY, NOT_READY, STATE_IN_USE, SIGNAL_PENDING, TIMEOUT and
         // TIMEOUT_RETRY.
         const PASSING: [u32; 9] = [0x03, 0x17, 0x1a, 0x51, 0x55, 0x63, 0x64, 0x65, 0x66];
+        use rustix::io::Errno;
+        const PASSING_IO: [Errno; 5] = [
+            Errno::INTR,
+            Errno::AGAIN,
+            Errno::NOMEM,
+            Errno::MFILE,
+            Errno::NFILE,
+        ];
         match self {
-            Self::Io(error) => matches!(
-                error.kind(),
-                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
-            ),
+            Self::Io(error) => {
+                Errno::from_io_error(error).is_some_and(|errno| PASSING_IO.contains(&errno))
+            }
             Self::NoGpu => false,
             Self::Refused { status, .. } => PASSING.contains(status),
         }

@@ -64,6 +64,16 @@ pub(super) enum Channels {
     Not,
 }
 
+impl Channels {
+    fn of(own: Vec<Channel>) -> Self {
+        if own.is_empty() {
+            Self::Not
+        } else {
+            Self::Known(own)
+        }
+    }
+}
+
 impl Session {
     pub(super) fn new(
         page: Page,
@@ -196,8 +206,11 @@ impl Session {
             // Until all groups have it.
             self.has_slice.fetch_min(slice, SeqCst);
             let mut is_set = true;
-            self.know(self.prove(slice, &mut is_set));
             // If the driver is busy, the next ring tries again.
+            let Some(channels) = self.prove(slice, &mut is_set) else {
+                return;
+            };
+            self.know(channels);
             let has = if is_set { slice } else { 0 };
             self.has_slice.store(has, SeqCst);
             self.version.store(version, SeqCst);
@@ -218,22 +231,18 @@ impl Session {
     }
 
     /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
-    /// process's own file. Sets this slice, unless it is 0; `is_set` becomes false if a group has another.
-    fn prove(&self, slice: u64, is_set: &mut bool) -> Channels {
+    /// process's own file. Sets this slice, unless it is 0; `is_set` becomes false if a group has another. `None` if an answer was
+    /// an error that passes.
+    fn prove(&self, slice: u64, is_set: &mut bool) -> Option<Channels> {
         if self.is_unruly.load(SeqCst) {
-            return Channels::Not;
+            return Some(Channels::Not);
         }
         let Some(process) = &self.process else {
             // The rest was not told by it.
-            let known = self.known();
-            return if known.is_empty() {
-                Channels::Not
-            } else {
-                Channels::Known(known)
-            };
+            return Some(Channels::of(self.known()));
         };
         let Some(told) = self.page.channels() else {
-            return Channels::Not;
+            return Some(Channels::Not);
         };
         let group = |it: &softmig_region::seat::Channel| Group {
             file: it.file,
@@ -243,9 +252,14 @@ impl Session {
         let mut groups: Vec<Group> = told.iter().map(group).collect();
         groups.sort_unstable();
         groups.dedup();
+        let mut is_busy = false;
         groups.retain(|&group| {
-            let Ok(has) = time_slice(process.as_fd(), self.pid, group) else {
-                return false;
+            let has = match time_slice(process.as_fd(), self.pid, group) {
+                Ok(has) => has,
+                Err(error) => {
+                    is_busy |= error.may_pass();
+                    return false;
+                }
             };
             if slice != 0 && slice != has {
                 *is_set &= set_time_slice(process.as_fd(), self.pid, group, slice).is_ok();
@@ -253,17 +267,11 @@ impl Session {
             true
         });
         let own = told.iter().filter(|it| groups.contains(&group(it)));
-        let own: Vec<Channel> = own
-            .map(|it| Channel {
-                client: it.client,
-                handle: it.handle,
-            })
-            .collect();
-        if own.is_empty() {
-            Channels::Not
-        } else {
-            Channels::Known(own)
-        }
+        let own = own.map(|it| Channel {
+            client: it.client,
+            handle: it.handle,
+        });
+        (!is_busy).then(|| Channels::of(own.collect()))
     }
 
     /// For how long it had work since this was last asked.
@@ -272,5 +280,46 @@ impl Session {
         // A figure that was read while the process wrote may be less than before.
         let before = self.pending.fetch_max(pending, SeqCst);
         Nanos::try_from(pending.saturating_sub(before)).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memmap2::MmapRaw;
+    use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_open, setrlimit};
+    use softmig_policy::node::limits::Share;
+    use softmig_region::seat::Seat;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn channels_are_asked_for_again_after_an_error_that_passes() {
+        let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(folder.path().join("nvidiactl")).unwrap();
+        let (page, shared) = Page::new(Share::new(1, 2).unwrap()).unwrap();
+        let map = MmapRaw::map_raw(&shared).unwrap();
+        // SAFETY: mapped as long as `map` lives, and sealed.
+        let seat = unsafe { Seat::at(map.as_ptr()) }.unwrap();
+        seat.tell_channels(std::iter::once(softmig_region::seat::Channel {
+            file: file.as_raw_fd(),
+            client: 0xc1d0_0001,
+            group: 5,
+            handle: 6,
+        }));
+        let (bell, count) = (Arc::default(), Arc::default());
+        let session = Session::new(page, std::process::id(), Some(process), bell, count);
+        let limit = getrlimit(Resource::Nofile);
+        let none = Rlimit {
+            current: Some(0),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, none).unwrap();
+        session.see_to_channels();
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert_eq!(*session.channels(), Channels::Unknown);
+        // The file is not the driver's.
+        session.see_to_channels();
+        assert_eq!(*session.channels(), Channels::Not);
     }
 }
