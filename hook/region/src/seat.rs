@@ -214,7 +214,7 @@ impl Seat {
         (count, channels)
     }
 
-    /// The number of its launches without a turn, which keep the process from hanging.
+    /// The number of its launches without a turn at this seat, which keep the process from hanging.
     pub fn overruns(&self) -> &AtomicU32 {
         &self.process.overruns
     }

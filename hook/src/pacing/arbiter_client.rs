@@ -420,10 +420,10 @@ impl ArbiterClient {
         }
     }
 
-    /// Counts a launch that went on without a turn.
-    pub(super) fn overran(&self, count: u32) {
+    /// Counts a launch that went on without a turn. An arbiter adds up what each seat had.
+    pub(super) fn overran(&self) {
         if let Some(seat) = self.seat() {
-            seat.overruns().store(count, Ordering::Relaxed);
+            seat.overruns().fetch_add(1, Ordering::Relaxed);
         }
     }
 

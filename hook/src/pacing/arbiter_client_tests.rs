@@ -255,6 +255,20 @@ fn what_was_used_before_there_was_a_seat_is_not_told() {
 }
 
 #[test]
+fn launches_without_a_turn_are_told_to_one_seat() {
+    let stand = stand();
+    (0..5).for_each(|_| stand.turns.overran());
+    assert_eq!(stand.seat.overruns().load(Ordering::SeqCst), 5);
+    stand.turns.seat.forget();
+    // Without an arbiter there are no turns.
+    stand.turns.overran();
+    let next = seat_of_test();
+    stand.turns.seat.keep(next);
+    stand.turns.overran();
+    assert_eq!(next.overruns().load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn an_idle_process_gives_a_turn_back_that_others_wait_for() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);

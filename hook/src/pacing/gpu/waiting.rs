@@ -204,7 +204,7 @@ impl PacedGpu {
             .overruns
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1);
-        self.turns.overran(count);
+        self.turns.overran();
         if log::is_round(count) {
             gate::with_finding(|finding| log::say(finding, &Message::WentOn(why)));
         }
