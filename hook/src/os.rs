@@ -34,5 +34,5 @@ pub(crate) use socket::{ask, is_listening};
 pub(crate) use softmig_policy::node::fixed_str;
 #[cfg(panic = "abort")]
 pub(crate) use sys::abort;
-pub(crate) use sys::{unmap, variable};
+pub(crate) use sys::{map_over, unmap, variable};
 pub(crate) use thread::{Thread, name_thread, start_thread};

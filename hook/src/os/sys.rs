@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 
 use super::error::Error;
+use super::file::File;
 
 /// Makes functions of system calls. A call gets numbers, and memory that lives through it and is as large as the call
 /// says.
@@ -111,6 +112,20 @@ pub(super) fn set_errno(errno: c_int) {
 pub(crate) unsafe fn unmap(start: NonNull<u8>, size: usize) {
     // SAFETY: the caller's promise.
     let _ = unsafe { libc::syscall(libc::SYS_munmap, start.as_ptr(), size) };
+}
+
+/// Maps a file's first bytes, as all who map it see them, in the place of what is mapped there.
+///
+/// # Safety
+///
+/// The caller mapped `size` bytes there, and all references to them are to atomics.
+pub(crate) unsafe fn map_over(place: NonNull<u8>, file: &File, size: usize) -> Result<(), Error> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_SHARED | libc::MAP_FIXED;
+    let (place, first) = (place.as_ptr(), 0 as c_long);
+    // SAFETY: the caller's promise.
+    let mapped = unsafe { libc::syscall(libc::SYS_mmap, place, size, access, kind, file.0, first) };
+    outcome(mapped).map(drop)
 }
 
 /// Room for one descriptor beside an answer (`CMSG_SPACE`).

@@ -4,6 +4,7 @@
 
 pub(super) mod turn_keeper;
 
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::CUuuid;
@@ -72,11 +73,13 @@ pub(super) struct ArbiterClient {
     ask_at: AtomicU64,
     /// Since when nothing was heard of it.
     silent_since: AtomicU64,
+    /// Where the last seat's page is mapped; null before the first.
+    page: Kept<Seat>,
 }
 
 zeroed! { ArbiterClient {
     seat, sampled, word, ending, ending_since, answering, seen, seen_at, carried, waiting, asleep, before, ask_at,
-    silent_since
+    silent_since, page
 } }
 
 /// The present state of this process's work on the GPU.
@@ -165,7 +168,7 @@ impl ArbiterClient {
         if mine.is_err() || !is_of_a_job() {
             return false;
         }
-        let Some(seat) = sit_down(gpu) else {
+        let Some(seat) = sit_down(gpu, self.page.get()) else {
             if ask_at == 0 {
                 say_alone();
             }
@@ -176,6 +179,7 @@ impl ArbiterClient {
                 .store(os::nanoseconds().saturating_add(again), Ordering::Relaxed);
             return false;
         };
+        self.page.keep(seat);
         self.before.store(used, Ordering::Relaxed);
         self.word.store(0, Ordering::Relaxed);
         self.ending.store(0, Ordering::Relaxed);
@@ -448,7 +452,7 @@ fn say_alone() {
 }
 
 /// Asks the arbiter for this process's seat at a GPU.
-fn sit_down(gpu: &CUuuid) -> Option<&'static Seat> {
+fn sit_down(gpu: &CUuuid, last: Option<&'static Seat>) -> Option<&'static Seat> {
     /// The number of root in a user namespace that does not map root.
     const NOBODY: u32 = 65534;
     let request = Request {
@@ -462,7 +466,18 @@ fn sit_down(gpu: &CUuuid) -> Option<&'static Seat> {
     if !is_roots || !is_large || u32::from_le_bytes(refused) != 0 {
         return None;
     }
-    let start = os::map_shared(&file, Seat::SIZE).ok()?;
+    page_of(&file, last)
+}
+
+/// Maps a seat's file, in the place of the last seat's page: threads may still look there.
+fn page_of(file: &os::File, last: Option<&'static Seat>) -> Option<&'static Seat> {
+    if let Some(last) = last {
+        let place = NonNull::from(last).cast();
+        // SAFETY: mapped below, and a seat is nothing but atomics.
+        let mapped = unsafe { os::map_over(place, file, Seat::SIZE) };
+        return mapped.is_ok().then_some(last);
+    }
+    let start = os::map_shared(file, Seat::SIZE).ok()?;
     // SAFETY: mapped and never given back, and sealed, so it cannot become shorter.
     unsafe { Seat::at(start.as_ptr()) }
 }

@@ -255,6 +255,26 @@ fn what_was_used_before_there_was_a_seat_is_not_told() {
 }
 
 #[test]
+fn each_seat_has_the_place_of_the_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = core::ptr::from_ref(seat_of_test().beat()).addr() % Seat::SIZE;
+    let file = |beat: u64| {
+        let path = folder.path().join(beat.to_string());
+        let mut page = vec![0; Seat::SIZE];
+        page[at..at + 8].copy_from_slice(&beat.to_ne_bytes());
+        std::fs::write(&path, page).unwrap();
+        let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        os::File::open(&path, libc::O_RDWR).unwrap()
+    };
+    let first = page_of(&file(1), None).unwrap();
+    for beat in 2..100 {
+        let seat = page_of(&file(beat), Some(first)).unwrap();
+        assert!(core::ptr::eq(first, seat), "{beat}");
+        assert_eq!(first.beat().load(Ordering::SeqCst), beat);
+    }
+}
+
+#[test]
 fn launches_without_a_turn_are_told_to_one_seat() {
     let stand = stand();
     (0..5).for_each(|_| stand.turns.overran());
