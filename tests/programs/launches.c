@@ -3,6 +3,7 @@
 //
 //     launches FRAME      launches a kernel with a frame of so many bytes a thread, in each way, and says what came of it
 //     launches code MIB   looks things up in a library with so much code, in each way
+//     launches anew FRAME launches a library's kernel, and again in the context that comes after a reset, with a full slice
 
 #include "ways.h"
 
@@ -176,6 +177,26 @@ static void look_up_all(unsigned long mib)
     }
 }
 
+// A library's kernel outlives the context that it was launched in, and the next one has the same handle.
+static void launch_anew(unsigned long frame)
+{
+    void *library = NULL, *kernel = NULL;
+    device_pointer block = 0;
+    snprintf(text, sizeof text, "kernel deep 1000 local %lu\ncode 512\n", frame);
+    if (cu.cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0) != SUCCESS)
+        fail("cuLibraryLoadData", "no library");
+    if (cu.cuLibraryGetKernel(&kernel, library, "deep") != SUCCESS)
+        fail("cuLibraryGetKernel", "no kernel");
+    int first = by_kernel(kernel);
+    int reset = cu.cuDevicePrimaryCtxReset_v2(device_number);
+    int made = cu.cuDevicePrimaryCtxRetain(&main_context, device_number);
+    made = made ? made : cu.cuCtxSetCurrent(main_context);
+    int blocks = 0;
+    while (cu.cuMemAlloc_v2(&block, 64 << 20) == SUCCESS)
+        blocks++;
+    printf("anew: first=%d reset=%d made=%d blocks=%d again=%d\n", first, reset, made, blocks, by_kernel(kernel));
+}
+
 int main(int words, char **word)
 {
     if (words < 2)
@@ -188,6 +209,8 @@ int main(int words, char **word)
         return 0;
     if (strcmp(word[1], "code") == 0 && words > 2)
         look_up_all(strtoul(word[2], NULL, 0));
+    else if (strcmp(word[1], "anew") == 0 && words > 2)
+        launch_anew(strtoul(word[2], NULL, 0));
     else
         launch_all(strtoul(word[1], NULL, 0));
     printf("over\n");

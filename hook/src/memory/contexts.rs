@@ -81,6 +81,7 @@ fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
     let result = pacing::ending_context(context, call);
     if result == CUDA_SUCCESS {
         mappings::forget_gone();
+        stacks::forget();
     }
     let Some(known) = known else { return result };
     if result != CUDA_SUCCESS {
@@ -161,6 +162,7 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
         // Pools outlive contexts.
         pools::refresh_all(&gpu);
         mappings::forget_gone();
+        stacks::forget();
         gpu.expect_change();
         // The contexts that the program made itself are left.
         let mut others = 0_u32;

@@ -70,7 +70,7 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
     true
 }
 
-/// Code was unloaded: another kernel may get a known one's address.
+/// Code was unloaded, or a context ended: another kernel may get a known one's address, and another context its handle.
 pub(crate) fn forget() {
     if let Some(holdings) = ledger::holdings() {
         holdings.each(Kind::Kernel, |kernel, _| {

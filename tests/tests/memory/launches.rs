@@ -1,6 +1,6 @@
 //! Memory taken when a kernel is launched, or code used for the first time: no call asks for it, and it counts.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use softmig_fake_node::MIB;
 
 use crate::stand::{Said, Stand, context, number};
@@ -49,6 +49,20 @@ fn the_stacks_of_kernels_that_were_launched_count() -> Result<()> {
     for launch in launches(&said) {
         ensure!(launch.ends_with(": flat=0 deep=0 flat_again=0"), "{launch}");
     }
+    stand.check_peaks()
+}
+
+/// The context that comes after a reset has the handle of the one before, and no stacks yet.
+#[test]
+fn a_known_kernel_is_reserved_for_in_a_new_context() -> Result<()> {
+    let stand = Stand::new(1200)?;
+    let said = stand.run(&["launches", "anew", "2048"])?;
+    said.check()?;
+    let line = said.lines.iter().find(|line| line.starts_with("anew: "));
+    let line = line.with_context(|| format!("{said:#?}"))?;
+    ensure!(line.starts_with("anew: first=0 reset=0 made=0 "), "{line}");
+    ensure!(number(line, "blocks")? > 4, "{line}");
+    ensure!(line.ends_with(" again=2"), "{line}");
     stand.check_peaks()
 }
 
