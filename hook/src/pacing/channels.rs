@@ -9,14 +9,15 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use softmig_region::calls::{self, Done};
-use softmig_region::seat::{Channel, MOST_CHANNELS, Seat};
+use softmig_region::seat::{Channel, Seat};
 
 use crate::driver::args::In;
 use crate::os::Lock;
 use crate::os::cells::{Fresh, Kept, zeroed};
 
-/// How many groups are known: each context has one.
-const MOST_GROUPS: usize = 32;
+/// How many groups and channels are known: those of far more contexts than there is memory for on a GPU. The page has less room.
+const MOST_GROUPS: usize = 256;
+const MOST: usize = 2048;
 
 /// The channels that are known; none while all is zero.
 struct Table {
@@ -24,12 +25,10 @@ struct Table {
     /// Client and handle.
     groups: [[AtomicU32; 2]; MOST_GROUPS],
     /// Descriptor, client, group and handle.
-    channels: [[AtomicU32; 4]; MOST_CHANNELS],
-    /// The client whose entry had no place; 0 if all had one.
-    has_more: AtomicU32,
+    channels: [[AtomicU32; 4]; MOST],
 }
 
-zeroed! { Table { lock, groups, channels, has_more } }
+zeroed! { Table { lock, groups, channels } }
 
 static TABLE: Kept<Table> = Kept::new();
 
@@ -39,7 +38,7 @@ static TABLE: Kept<Table> = Kept::new();
 pub(crate) fn note(file: c_int, request: c_ulong, argument: In<u32>) -> bool {
     match calls::done(request, |at| argument.at(at)) {
         Some(Done::Freed { client, object }) => forget(client, object),
-        Some(Done::Sliced { client, group }) => add(|table| &table.groups, client, [client, group]),
+        Some(Done::Sliced { client, group }) => add(|table| &table.groups, [client, group]),
         Some(Done::Made {
             client,
             group,
@@ -47,7 +46,7 @@ pub(crate) fn note(file: c_int, request: c_ulong, argument: In<u32>) -> bool {
         }) => {
             super::expect_context();
             let parts = [file.cast_unsigned(), client, group, handle];
-            add(|table| &table.channels, client, parts)
+            add(|table| &table.channels, parts)
         }
         None => false,
     }
@@ -71,7 +70,6 @@ impl Table {
 /// Adds an entry at the first free place; false if it is known already.
 fn add<const WORDS: usize, const COUNT: usize>(
     all: impl Fn(&Table) -> &[[AtomicU32; WORDS]; COUNT],
-    client: u32,
     parts: [u32; WORDS],
 ) -> bool {
     let Some(table) = Table::get() else {
@@ -90,13 +88,10 @@ fn add<const WORDS: usize, const COUNT: usize>(
     }
     // No client has the handle 0.
     let is_free = |entry: &&[AtomicU32; WORDS]| entry.iter().all(|word| word.load(Relaxed) == 0);
-    match all(table).iter().find(is_free) {
-        Some(entry) => {
-            for (word, part) in entry.iter().zip(parts) {
-                word.store(part, Relaxed);
-            }
+    if let Some(entry) = all(table).iter().find(is_free) {
+        for (word, part) in entry.iter().zip(parts) {
+            word.store(part, Relaxed);
         }
-        None => table.has_more.store(client, Relaxed),
     }
     true
 }
@@ -108,10 +103,6 @@ fn forget(client: u32, object: u32) -> bool {
     };
     let mut is_any = false;
     let _held = table.lock.hold();
-    // All that had no place has gone with its client.
-    if object == client && table.has_more.load(Relaxed) == client {
-        table.has_more.store(0, Relaxed);
-    }
     for [its, group] in &table.groups {
         let is_it = object == client || group.load(Relaxed) == object;
         if its.load(Relaxed) == client && is_it {
@@ -144,15 +135,7 @@ pub(crate) fn tell(seat: &Seat) {
             group: group.load(Relaxed),
             handle: handle.load(Relaxed),
         });
-    let ours = known.filter(|it| it.client != 0 && table.is_group(it.client, it.group));
-    // One more than the most says that there are more.
-    let has_more = table.has_more.load(Relaxed) != 0;
-    let more = if has_more {
-        MOST_CHANNELS.saturating_add(1)
-    } else {
-        0
-    };
-    seat.tell_channels(ours.chain(core::iter::repeat_n(Channel::default(), more)));
+    seat.tell_channels(known.filter(|it| it.client != 0 && table.is_group(it.client, it.group)));
 }
 
 #[cfg(test)]
@@ -160,6 +143,7 @@ mod tests {
     use super::super::arbiter_client::seat_of_test;
     use super::*;
     use crate::driver::args::Out;
+    use softmig_region::seat::{MOST_CHANNELS, TOO_MANY};
 
     const FREE: c_ulong = 0x4629;
     const CONTROL: c_ulong = 0x462a;
@@ -230,8 +214,30 @@ mod tests {
         }
         note_words(FREE, &[CLIENT, 9, 1, 0]);
         allocate(9, 1, 0xc96f, 0);
-        assert_eq!(told().0, softmig_region::seat::TOO_MANY);
+        assert_eq!(told().0, TOO_MANY);
         note_words(FREE, &[CLIENT, 0, CLIENT, 0]);
         assert_eq!(told().0, 0);
+    }
+
+    #[test]
+    fn who_had_too_many_channels_can_be_steered_again() {
+        const EACH: u32 = 10;
+        let make = |client: u32, group: u32| {
+            for handle in 0..EACH {
+                let handle = group * EACH + handle;
+                note_words(ALLOCATE, &[client, group, handle, 0xc96f, 0, 0, 0, 0]);
+            }
+            note_words(CONTROL, &[client, group, SET_TIME_SLICE, 0, 0, 0, 8, 0]);
+        };
+        // Two clients with 50 contexts each.
+        let clients = [0xc1d0_001a, 0xc1d0_001b];
+        let all = || (1000..1050).flat_map(|group| clients.map(|client| (client, group)));
+        all().for_each(|(client, group)| make(client, group));
+        assert_eq!(told().0, TOO_MANY);
+        // All contexts but one end.
+        for (client, group) in all().skip(1) {
+            note_words(FREE, &[client, client, group, 0]);
+        }
+        assert_eq!(told().0, EACH);
     }
 }
