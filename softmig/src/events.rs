@@ -9,7 +9,7 @@ use notice::Notifier;
 use softmig_node::events::{Event, LONGEST_LINE, NAME, OLD};
 use softmig_node::node::Node;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -61,16 +61,22 @@ impl Events {
         mut notifier: Option<Notifier>,
         goes_on: impl Fn(usize) -> bool,
     ) -> anyhow::Result<()> {
-        // Users are told of new events only.
-        let since = self.tell_users.then_some(Duration::ZERO).or(self.since);
-        let begin = since.and_then(|time| SystemTime::now().checked_sub(time));
+        let begin = self
+            .since
+            .and_then(|time| SystemTime::now().checked_sub(time));
         let begin = begin.and_then(|begin| begin.duration_since(SystemTime::UNIX_EPOCH).ok());
         let begin = begin.map_or(0.0, |begin| begin.as_secs_f64());
-        if let Some(old) = open(&folder.join(OLD))? {
+        // Users are told of new events only. The events' times do not say which are new: a clock may be set back.
+        let is_all = !self.tell_users;
+        if let Some(old) = open(&folder.join(OLD))?.filter(|_| is_all) {
             self.print(&mut Lines::new(old), begin, out, &mut notifier)?;
         }
         let path = folder.join(NAME);
-        let mut lines = open(&path)?.map(Lines::new);
+        let mut file = open(&path)?;
+        if let Some(file) = file.as_mut().filter(|_| !is_all) {
+            file.seek(SeekFrom::End(0)).context("reading the events")?;
+        }
+        let mut lines = file.map(Lines::new);
         if lines.is_none() && !self.follow {
             let path = path.display();
             bail!("{path} is not there: no GPU job has started on this node");
@@ -283,6 +289,27 @@ mod tests {
         follow.show(folder.path(), &mut out, None, goes_on).unwrap();
         let out = String::from_utf8(out).unwrap();
         assert_eq!(out, format!("{FIRST}\n{SECOND}\n{FIRST}\n"));
+    }
+
+    #[test]
+    fn users_are_told_of_all_that_is_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        fs::write(folder.path().join(OLD), format!("{FIRST}\n")).unwrap();
+        fs::write(&path, format!("{FIRST}\n")).unwrap();
+        let tell = Events {
+            tell_users: true,
+            ..events(None, true, true)
+        };
+        let mut out = Vec::new();
+        let goes_on = |round: usize| {
+            // The clock was set back since then.
+            let mut file = File::options().append(true).open(&path).unwrap();
+            file.write_all(format!("{SECOND}\n").as_bytes()).unwrap();
+            round < 1
+        };
+        tell.show(folder.path(), &mut out, None, goes_on).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{SECOND}\n"));
     }
 
     #[test]
