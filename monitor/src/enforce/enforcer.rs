@@ -130,7 +130,7 @@ impl Enforcer {
             look = self.look(sight, seats, &grounds, strays);
         }
         eyes.tell_unseated(unseated(&look, &sight.confs));
-        let again = self.ladder.repeated();
+        let again = self.ladder.repeated(&look);
         let judgement = self.judge.judge(&look, settings, &again);
         self.count(&judgement.offences);
         let (ended, told): (Vec<_>, Vec<_>) = (judgement.offences.into_iter()).partition(|it| {

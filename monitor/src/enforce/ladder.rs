@@ -6,7 +6,7 @@
 use crate::enforce::look::{Holder, Look, ProcessId};
 use crate::enforce::rules::Offence;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The time that a process has to end by itself.
 pub const MOMENT: Duration = Duration::from_millis(250);
@@ -51,6 +51,8 @@ pub struct Ladder {
 
 #[derive(Debug)]
 struct Record {
+    /// The run of the job that it is about.
+    since: Option<SystemTime>,
     /// When the first of its processes were asked to end, and which ones it had then.
     first: Duration,
     had: BTreeSet<ProcessId>,
@@ -70,8 +72,14 @@ struct AskedToEnd {
 }
 
 impl Ladder {
-    /// Whose processes were asked to end before.
-    pub fn repeated(&self) -> BTreeSet<Holder> {
+    /// Whose processes were asked to end before a look. Jobs that Slurm has started anew since then are forgotten.
+    pub fn repeated(&mut self, look: &Look) -> BTreeSet<Holder> {
+        for tenant in look.tenants.iter().filter(|it| it.since.is_some()) {
+            let record = self.holders.get(&tenant.holder);
+            if record.is_some_and(|record| record.since != tenant.since) {
+                self.holders.remove(&tenant.holder);
+            }
+        }
         self.holders.keys().cloned().collect()
     }
 
@@ -98,10 +106,12 @@ impl Ladder {
             match self.holders.get_mut(&offence.holder) {
                 None => {
                     let own = look.tenants.iter().filter(|it| it.holder == offence.holder);
-                    let own = own.flat_map(|it| it.processes.iter().map(|process| process.id));
                     let mut record = Record {
+                        since: own.clone().find_map(|tenant| tenant.since),
                         first: now,
-                        had: own.collect(),
+                        had: own
+                            .flat_map(|it| it.processes.iter().map(|process| process.id))
+                            .collect(),
                         last: now,
                         asked: Vec::new(),
                     };
@@ -235,6 +245,7 @@ mod tests {
         };
         let tenant = Tenant {
             holder: holder.clone(),
+            since: None,
             uid: None,
             gpu: "GPU-0".into(),
             claim: Claim::Whole,
@@ -279,6 +290,23 @@ mod tests {
         assert_eq!(climb(2020, Holder::User(2002), &[6]), ["end [6]"]);
         let much_later = 2 * 3_600_000;
         assert_eq!(climb(much_later, Holder::Job(7), &[4]), ["ask [4]"]);
+    }
+
+    #[test]
+    fn a_job_that_slurm_starts_anew_begins_anew() {
+        let mut ladder = Ladder::default();
+        let job = Holder::Job(7);
+        let mut climb = |at: u64, since: u64, pid: u32| {
+            let mut look = look(at, &job, &[pid]);
+            look.tenants[0].since = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(since));
+            let again = ladder.repeated(&look);
+            let steps = said(&ladder.climb(&look, &[offence(job.clone(), &[pid])]));
+            (again.len(), steps)
+        };
+        let asks = |pid: u32| vec![format!("ask [{pid}]")];
+        assert_eq!(climb(0, 1000, 1), (0, asks(1)));
+        assert_eq!(climb(60_000, 1060, 2), (0, asks(2)));
+        assert_eq!(climb(120_000, 1060, 3), (1, vec!["end job [3]".to_owned()]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The processes on the GPUs by one measurement, as plain values.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A process, which no other can come to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +89,8 @@ pub struct Process {
 pub struct Tenant {
     /// The owner of its processes.
     pub holder: Holder,
+    /// When its conf was written: that of each run of a job is another. `None` without one.
+    pub since: Option<SystemTime>,
     /// Its user, where that is known.
     pub uid: Option<u32>,
     /// The GPU's UUID.

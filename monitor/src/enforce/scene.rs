@@ -115,8 +115,10 @@ impl Scene<'_> {
         let charged = job
             .job
             .and_then(|id| known.charged.get(&(uuid.clone(), turns::Job(id))));
+        let about = job.job.and_then(|id| self.sight.confs.about.get(&id));
         Some(Tenant {
             holder,
+            since: about.map(|about| about.since),
             uid: job.uid,
             is_assigned: gpu.assigned,
             memory: gpu.holding.memory_bytes,
@@ -144,6 +146,7 @@ impl Scene<'_> {
             }
             Some(Tenant {
                 holder: Holder::User(uid),
+                since: None,
                 uid: Some(uid),
                 gpu,
                 claim: Claim::OutsideJobs,

@@ -36,6 +36,7 @@ pub(super) fn slice(job: u32, processes: Vec<Process>) -> Tenant {
     let memory = processes.iter().filter_map(|process| process.memory);
     Tenant {
         holder: Holder::Job(job),
+        since: None,
         uid: Some(2001),
         gpu: GPU.into(),
         claim: Claim::Slice {
