@@ -17,8 +17,8 @@ use crate::library::Library;
 use crate::program::{Devices, Maps, NAME, program};
 use crate::sys::{self, Map};
 use crate::tables::{
-    ADMITTED, ASKED, JOBS, LINK, REFUSAL, REFUSED, SHAPE_OF_ADMITTED, SHAPE_OF_ASKED,
-    SHAPE_OF_JOBS, SHAPE_OF_REFUSED, in_bpf, is_set_up, make_folder, map,
+    ADMITTED, ASKED, LINK, REFUSAL, REFUSED, SHAPE_OF_ADMITTED, SHAPE_OF_ASKED, SHAPE_OF_JOBS,
+    SHAPE_OF_REFUSED, in_bpf, is_set_up, jobs, make_folder, map,
 };
 
 /// Both, since the kernel lends some functions only to the latter.
@@ -66,7 +66,7 @@ impl Gate {
             refused: map(folder, REFUSED, SHAPE_OF_REFUSED)?,
             folder: folder.clone(),
         };
-        let jobs = map(folder, JOBS, SHAPE_OF_JOBS)?;
+        let jobs = jobs(folder)?;
         let maps = Maps {
             jobs: jobs.as_fd(),
             admitted: gate.admitted.as_fd(),

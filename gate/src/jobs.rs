@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::{GateError, failed};
 use crate::program::NAME;
 use crate::sys::Map;
-use crate::tables::{JOBS, SHAPE_OF_JOBS, is_roots, is_set_up};
+use crate::tables::{IS_CLOSED, JOBS, SHAPE_OF_JOBS, is_roots, is_set_up};
 
 /// The jobs of a gate, as prolog and epilog have them.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Jobs {
     /// From now on the gate is closed for the job whose control group has this name.
     pub fn add(&self, group: &str) -> Result<(), GateError> {
         let key = key(group).map_err(failed("the name of a job"))?;
-        let added = self.0.put(&key, &1u64.to_ne_bytes());
+        let added = self.0.put(&key, IS_CLOSED);
         added.map_err(failed("adding a job to the gate's table"))
     }
 

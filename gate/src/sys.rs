@@ -29,19 +29,14 @@ const ATTACH_TO_DEVICES: u32 = 6;
 /// How long the verifier's words may be.
 const LOG: usize = 1 << 20;
 
-/// The kind of a map, of `enum bpf_map_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It takes no more where it is full.
-    Hash = 1,
-    /// It forgets what was used longest ago.
-    Forgetful = 9,
-}
+/// Kinds of maps, of `enum bpf_map_type`: one that takes no more where it is full, and one that forgets what was used longest ago.
+pub(crate) const HASH: u32 = 1;
+pub(crate) const FORGETFUL: u32 = 9;
 
 /// How a map is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    pub(crate) kind: Kind,
+    pub(crate) kind: u32,
     pub(crate) key: u32,
     pub(crate) value: u32,
     pub(crate) entries: u32,
@@ -185,7 +180,7 @@ impl Map {
     /// Makes a map of this shape.
     pub(crate) fn new(shape: Shape) -> io::Result<Self> {
         let mut create = Create {
-            kind: shape.kind as u32,
+            kind: shape.kind,
             key: shape.key,
             value: shape.value,
             entries: shape.entries,
@@ -197,6 +192,18 @@ impl Map {
 
     /// The one that has this name; an error if it has another shape.
     pub(crate) fn pinned(path: &Path, shape: Shape) -> io::Result<Self> {
+        let map = Self::any(path)?;
+        match map.is(shape) {
+            true => Ok(map),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a table of another version",
+            )),
+        }
+    }
+
+    /// The one that has this name, of whatever shape.
+    pub(crate) fn any(path: &Path) -> io::Result<Self> {
         let file = get(path)?;
         let mut found = MapInfo::default();
         let mut info = Info {
@@ -206,14 +213,18 @@ impl Map {
         };
         // SAFETY: the kernel writes no more than `length` bytes, which live through the call.
         unsafe { bpf(INFO, &mut info) }?;
-        let own = (shape.kind as u32, shape.key, shape.value, shape.entries);
-        match (found.kind, found.key, found.value, found.entries) == own {
-            true => Ok(Self { file, shape }),
-            false => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a table of another version",
-            )),
-        }
+        let shape = Shape {
+            kind: found.kind,
+            key: found.key,
+            value: found.value,
+            entries: found.entries,
+        };
+        Ok(Self { file, shape })
+    }
+
+    /// Whether it has this shape.
+    pub(crate) fn is(&self, shape: Shape) -> bool {
+        self.shape == shape
     }
 
     fn element(&self, key: &[u8]) -> io::Result<Element> {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::error::{GateError, failed};
 use crate::program::NAME;
-use crate::sys::{self, Kind, Map, Shape};
+use crate::sys::{self, FORGETFUL, HASH, Map, Shape};
 
 /// Where the files are.
 pub const FOLDER: &str = "/sys/fs/bpf/softmig";
@@ -23,7 +23,7 @@ pub(crate) const LINK: &str = "link";
 /// How long a refusal's key is: a job's name and a user.
 pub(crate) const REFUSAL: usize = NAME + 8;
 
-const fn shape(kind: Kind, key: u32, value: u32, entries: u32) -> Shape {
+const fn shape(kind: u32, key: u32, value: u32, entries: u32) -> Shape {
     Shape {
         kind,
         key,
@@ -32,10 +32,10 @@ const fn shape(kind: Kind, key: u32, value: u32, entries: u32) -> Shape {
     }
 }
 
-pub(crate) const SHAPE_OF_JOBS: Shape = shape(Kind::Hash, NAME as u32, 8, 16_384);
-pub(crate) const SHAPE_OF_ADMITTED: Shape = shape(Kind::Hash, 24, 8, 65_536);
-pub(crate) const SHAPE_OF_ASKED: Shape = shape(Kind::Forgetful, 4, 16, 16_384);
-pub(crate) const SHAPE_OF_REFUSED: Shape = shape(Kind::Forgetful, REFUSAL as u32, 8, 1024);
+pub(crate) const SHAPE_OF_JOBS: Shape = shape(HASH, NAME as u32, 8, 16_384);
+pub(crate) const SHAPE_OF_ADMITTED: Shape = shape(HASH, 24, 8, 65_536);
+pub(crate) const SHAPE_OF_ASKED: Shape = shape(FORGETFUL, 4, 16, 16_384);
+pub(crate) const SHAPE_OF_REFUSED: Shape = shape(FORGETFUL, REFUSAL as u32, 8, 1024);
 
 /// Whether there is a gate. Only root is told.
 #[must_use]
@@ -56,6 +56,21 @@ pub fn remove(folder: &Path) -> io::Result<bool> {
         Err(error) => Err(error),
     }
 }
+
+/// The table of jobs. Those that are in one of another version stay: they run.
+pub(crate) fn jobs(folder: &Path) -> Result<Map, GateError> {
+    let older = Map::any(&folder.join(JOBS)).ok();
+    let older = older.filter(|older| !older.is(SHAPE_OF_JOBS));
+    let jobs = map(folder, JOBS, SHAPE_OF_JOBS)?;
+    for name in older.iter().flat_map(Map::keys::<NAME>).flatten() {
+        let added = jobs.put(&name, IS_CLOSED);
+        added.map_err(failed("adding a job to the gate's table"))?;
+    }
+    Ok(jobs)
+}
+
+/// The value of a job.
+pub(crate) const IS_CLOSED: &[u8] = &1u64.to_ne_bytes();
 
 /// The map of this name. It is made if it is missing or of another version.
 pub(crate) fn map(folder: &Path, name: &str, shape: Shape) -> Result<Map, GateError> {
@@ -107,4 +122,46 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), GateError> {
 pub(crate) fn is_roots(folder: &Path) -> bool {
     let found = folder.symlink_metadata();
     found.is_ok_and(|it| it.is_dir() && it.uid() == 0 && it.mode() & 0o022 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
+    };
+    use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+    /// A bpf file system that ends with the test.
+    fn bpf() -> Result<OwnedFd, Errno> {
+        let system = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(system.as_fd())?;
+        let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+        fsmount(system.as_fd(), flags, MountAttrFlags::empty())
+    }
+
+    #[test]
+    fn jobs_stay_in_a_table_of_another_shape() {
+        let bpf = match bpf() {
+            Err(Errno::PERM) => return eprintln!("skipped: not permitted here"),
+            bpf => bpf.unwrap(),
+        };
+        let folder = format!("/proc/{}/fd/{}/gate", std::process::id(), bpf.as_raw_fd());
+        let folder = Path::new(&folder);
+        make_folder(folder).unwrap();
+        let older = Shape {
+            value: 16,
+            entries: 100,
+            ..SHAPE_OF_JOBS
+        };
+        let older = Map::new(older).unwrap();
+        let name = [b'7'; NAME];
+        older.put(&name, &[0; 16]).unwrap();
+        sys::pin(&older, &folder.join(JOBS)).unwrap();
+        for _ in 0..2 {
+            let jobs = jobs(folder).unwrap();
+            assert_eq!(jobs.keys::<NAME>().unwrap(), [name]);
+        }
+    }
 }
