@@ -6,7 +6,7 @@ use crate::dir::DirError;
 use crate::gpu::installed;
 use crate::job::{Job, Sluid};
 use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
-use crate::{folder, ledger};
+use crate::{folder, gate, ledger};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
 use softmig_policy::node::limits::{Limits, TypeName};
@@ -98,11 +98,15 @@ pub fn record_if_missing(node: &Node, job: &Job, conf: &JobConf) -> Result<bool,
 }
 
 /// Gives a job's conf its second name if that is missing: a prolog from before an upgrade of Slurm knew no SLUID,
-/// and the job's next steps may be in control groups that are named by it. Tells whether it did.
+/// and the job's next steps may be in control groups that are named by it. The device gate is closed for that name too. Tells
+/// whether it did.
 pub fn name_by_sluid(node: &Node, job: &Job) -> Result<bool, RecordError> {
     let (Some(run), Some(sluid)) = (node.open()?, &job.sluid) else {
         return Ok(false);
     };
+    if run.conf(job.id).is_some_and(|conf| conf.gate) {
+        gate::close_again(node, job);
+    }
     if is_alias(&run, sluid, job) {
         return Ok(false);
     }
@@ -255,6 +259,7 @@ fn write(run: &Run, job: &Job, text: &str) -> Result<(), DirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use softmig_policy::node::tag::Tag;
 
     #[test]
     fn a_conf_from_before_an_upgrade_gets_its_second_name_once() {
@@ -280,6 +285,55 @@ mod tests {
         assert!(!name_by_sluid(&node, &after).unwrap());
         let text = |name: &str| std::fs::read(node.run.join(name)).unwrap();
         assert_eq!(text("sEKNKTV3WPVA00.conf"), text("7.conf"));
+    }
+
+    #[test]
+    fn the_second_name_of_a_job_with_the_gate_is_in_its_table() {
+        use rustix::io::Errno;
+        use rustix::mount::{
+            FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
+        };
+        use softmig_gate::{Gate, Jobs, Settings};
+        use std::os::fd::{AsFd, AsRawFd};
+        // A file system that ends with the test, and the gate with it.
+        let bpf = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC).and_then(|system| {
+            fsconfig_create(system.as_fd())?;
+            let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+            fsmount(system.as_fd(), flags, MountAttrFlags::empty())
+        });
+        let bpf = match bpf {
+            Err(Errno::PERM) => return eprintln!("skipped: not permitted here"),
+            bpf => bpf.unwrap(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let mut node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
+        node.gate = format!("/proc/{}/fd/{}/gate", std::process::id(), bpf.as_raw_fd()).into();
+        match Gate::set_up(&Settings::of_node(&node.gate)) {
+            Err(error) if error.is_permission() => return eprintln!("skipped: {error}"),
+            gate => drop(gate.unwrap()),
+        }
+        let Some(Ok(Tag::Slice(limits))) = Tag::find("softmig=1:l40s:1/4:11366:hard") else {
+            panic!()
+        };
+        let slice = Allowance::Slice(limits, crate::allowance::Source::Tag);
+        for (number, gate) in [("7", true), ("8", false)] {
+            let sluid = format!("sEKNKTV3WPVA0{number}");
+            let job = |with_sluid: bool| {
+                Job::read(|name| match name {
+                    "SLURM_JOB_SLUID" => with_sluid.then(|| sluid.clone().into()),
+                    "SLURM_JOB_UID" => Some(node.owner.to_string().into()),
+                    "SLURM_JOB_GID" => Some(rustix::process::getgid().as_raw().to_string().into()),
+                    "SLURM_JOB_ID" => Some(number.into()),
+                    _ => None,
+                })
+                .unwrap()
+            };
+            let conf = conf_of(&job(false), &slice, Gpus::default(), None).unwrap();
+            record(&node, &job(false), Some(&JobConf { gate, ..conf })).unwrap();
+            assert!(name_by_sluid(&node, &job(true)).unwrap());
+            let jobs = Jobs::open(&node.gate).unwrap().unwrap();
+            assert_eq!(jobs.remove(&sluid).unwrap(), gate, "{number}");
+        }
     }
 
     #[test]
