@@ -130,6 +130,14 @@ fn owner(run: &Dir, sluid: &str) -> Option<Option<JobId>> {
     Some(id)
 }
 
+/// The second name of a job's conf, which the job's control groups may have.
+fn second_name(run: &Dir, id: JobId) -> Option<Sluid> {
+    let names = run.names().ok()?;
+    let mut sluids = names.iter().filter_map(|name| name.strip_suffix(".conf"));
+    let sluid = sluids.find(|name| owner(run, name) == Some(Some(id)))?;
+    Sluid::parse(sluid)
+}
+
 /// A conf that can be read.
 fn read(run: &Dir, name: &str) -> Result<Option<JobConf>, DirError> {
     let text = run.read(name, LONGEST)?;
@@ -149,7 +157,7 @@ fn job(run: &Dir, id: JobId) -> Job {
         gpus: None,
         run: conf.as_ref().map(|conf| conf.run),
         start: conf.as_ref().and_then(|conf| conf.start),
-        sluid: None,
+        sluid: second_name(run, id),
         user: None,
         account: None,
         node: String::new(),
@@ -259,6 +267,19 @@ mod tests {
         fs::remove_dir_all(world.folder.path().join("proc/101")).unwrap();
         assert_eq!(world.sweep(&[]), (vec![id("8")], vec![id("8")]));
         assert!(!world.node.run.join("sEKNKTV3WPV500.conf").exists());
+    }
+
+    #[test]
+    fn a_jobs_second_name_is_known_to_its_sweep() {
+        let world = World::new();
+        world.prolog("7", None);
+        world.prolog("8", Some("sEKNKTV3WPV500"));
+        world.prolog("9", Some("sEKNKTV3WPV501"));
+        let run = Dir::open(&world.node.run, world.node.owner);
+        let run = run.unwrap().unwrap();
+        let sluid = |number: &str| job(&run, id(number)).sluid;
+        assert_eq!(sluid("7"), None);
+        assert_eq!(sluid("8"), Sluid::parse("sEKNKTV3WPV500"));
     }
 
     #[test]
