@@ -9,7 +9,7 @@ use crate::node::Node;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::SystemTime;
 
 /// The number of this form. A newer one can have more kinds and details. If one goes or changes its meaning, the number changes.
@@ -110,10 +110,25 @@ impl Event {
     pub fn write(&self, node: &Node) -> Result<(), DirError> {
         let folder = Dir::make(&node.log, node.owner)?;
         let file = open(&folder)?;
+        let mut line = self.line();
+        if is_cut(&folder)? {
+            line.insert(0, '\n');
+        }
         (&file)
-            .write_all(self.line().as_bytes())
+            .write_all(line.as_bytes())
             .map_err(failed("writing", folder.path().join(NAME)))
     }
+}
+
+/// Whether the last line has no end, since the disk was full.
+fn is_cut(folder: &Dir) -> Result<bool, DirError> {
+    let mut last = [b'\n'];
+    if let Some(mut file) = folder.open_file(NAME)? {
+        let read = file.seek(SeekFrom::End(-1));
+        // An empty file has no last byte.
+        let _ = read.and_then(|_| file.read_exact(&mut last));
+    }
+    Ok(last != *b"\n")
 }
 
 /// The file to write to, at its end.
@@ -168,6 +183,22 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o137, 0);
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_cut_spoils_no_other() {
+        let (_folder, node) = node();
+        let [first, second, third] = ["first", "second", "third"].map(Event::new);
+        first.write(&node).unwrap();
+        let path = node.log.join(NAME);
+        let file = File::options().append(true).open(&path).unwrap();
+        (&file).write_all(b"{\"half").unwrap();
+        second.write(&node).unwrap();
+        third.write(&node).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let whole = text.lines().filter_map(|it| serde_json::from_str(it).ok());
+        assert_eq!(whole.collect::<Vec<Event>>(), [first, second, third]);
+        assert_eq!(text.lines().count(), 4);
     }
 
     #[test]
