@@ -161,7 +161,7 @@ impl Member {
         let size = file.status()?.size.min(size(MAX_GPUS));
         let start = os::map_shared(&file, size)?;
         let (mut member, mapping) = Self::at(start, size, 0, true)?;
-        let taken = member.free_slot(&file).and_then(|slot| {
+        let taken = member.take_slot(path, &file).and_then(|slot| {
             // From here on the lock is the mapping's alone. Some file systems, such as overlays, end it now.
             drop(file);
             if open(path)?.lock_byte(lock_offset(slot))? {
@@ -180,6 +180,21 @@ impl Member {
                 Err(error)
             }
         }
+    }
+
+    /// Takes a free slot. If all are taken, those of dead processes are cleared: the job may have had room all the time.
+    fn take_slot(&self, path: &Path, file: &File) -> Result<usize, Error> {
+        let taken = self.free_slot(file);
+        if taken != Err(Error(libc::EUSERS)) {
+            return taken;
+        }
+        let (dead_since, _) = Fresh::<[AtomicU64; SLOTS]>::zeroed()?;
+        let others = open(path)?;
+        if self.clear_dead(&others, &dead_since).is_waiting {
+            os::nap(SETTLING.saturating_mul(1_050_000));
+            self.clear_dead(&others, &dead_since);
+        }
+        self.free_slot(file)
     }
 
     /// Takes the first free slot in which nothing is left of a process that has just ended.
@@ -223,14 +238,16 @@ impl Member {
 
     /// Clears the slots of processes that have been no more for [`SETTLING`].
     pub(crate) fn reap(&self, dead_since: &[AtomicU64; SLOTS]) -> Reaped {
+        let path = gate::with_finding(path).filter(|_| self.is_shared);
+        match path.map(|path| open(&path)) {
+            Some(Ok(file)) => self.clear_dead(&file, dead_since),
+            _ => Reaped::default(),
+        }
+    }
+
+    /// The same by another open file than this process's: it cannot get the lock of a slot that a process has, not even our own.
+    fn clear_dead(&self, file: &File, dead_since: &[AtomicU64; SLOTS]) -> Reaped {
         let mut reaped = Reaped::default();
-        let Some(path) = gate::with_finding(path).filter(|_| self.is_shared) else {
-            return reaped;
-        };
-        // Another open file: it cannot get the lock of a slot that a process has, not even our own.
-        let Ok(file) = open(&path) else {
-            return reaped;
-        };
         let now = os::milliseconds();
         for (slot, since) in dead_since.iter().enumerate() {
             let lock = lock_offset(slot);
@@ -366,4 +383,26 @@ fn open(path: &Path) -> Result<File, Error> {
         return Err(Error(libc::EPERM));
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_dead_processes_are_taken_when_all_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ledger");
+        std::fs::write(&file, vec![0; size(1)]).unwrap();
+        let path: Path = text(&[file.to_str().unwrap().as_bytes()]);
+        let (first, _mapping) = Member::in_file(&path).unwrap();
+        let gpu = first.ledger.gpu(softmig_region::key([7; 16])).unwrap();
+        for slot in 0..SLOTS {
+            gpu.charge(slot, 1);
+        }
+        let (second, _mapping) = Member::in_file(&path).unwrap();
+        assert_eq!((first.slot, second.slot), (0, 1));
+        // The first one lives.
+        assert_eq!((gpu.held_by(0), gpu.held()), (1, 1));
+    }
 }
