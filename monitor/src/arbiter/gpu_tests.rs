@@ -275,6 +275,14 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// The process of a job's: the log of one that has ended is not believed.
+fn pid(number: u32) -> u32 {
+    match number {
+        1 => std::process::id(),
+        _ => 1,
+    }
+}
+
 /// A job with one process that wishes.
 fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel) {
     use super::super::session::Channels;
@@ -285,7 +293,7 @@ fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel
         is_several: false,
     };
     let (id, file) = gpu
-        .sit(admission, 100 + number, None, &Arc::default())
+        .sit(admission, pid(number), None, &Arc::default())
         .unwrap();
     let channel = softmig_rm::Channel {
         client: 0xc1d0_0000 + number,
@@ -317,24 +325,24 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
         is_free(first) && is_free(second)
     });
     // The first one has the GPU for itself.
-    device.switch(101, true);
+    device.switch(pid(1), true);
     let lists = || std::fs::read_dir(folder.path()).unwrap().count();
     // On a busy machine it may be released again before this looks.
     wait_until("who is ahead waits, and is written down", || {
         device.waits(*first_channel) && lists() == 1
     });
     assert!(!device.waits(*second_channel));
-    device.switch(101, false);
+    device.switch(pid(1), false);
     // The driver has no time for a moment.
     device.busy.store(3, SeqCst);
-    device.switch(102, true);
+    device.switch(pid(2), true);
     wait_until("it goes on when the other has come up", || {
         !device.waits(*first_channel)
     });
     assert_eq!(device.busy.load(SeqCst), 0);
-    device.switch(102, false);
+    device.switch(pid(2), false);
     // A process that goes leaves nothing behind.
-    device.switch(101, true);
+    device.switch(pid(1), true);
     wait_until("it is ahead again", || device.waits(*first_channel));
     gpu.leave(*first_id);
     assert!(
@@ -397,7 +405,7 @@ fn a_job_that_runs_although_it_is_held_takes_turns() {
     };
     wait_until("both launch as they like", || are_free(1));
     // It never leaves.
-    device.switch(101, true);
+    device.switch(pid(1), true);
     wait_until("they take turns", || are_free(0));
     assert!(device.waiting.lock().unwrap().is_empty());
     thread::sleep(Duration::from_millis(50));
@@ -524,7 +532,7 @@ fn channels_that_the_driver_kept_waiting_run_later() {
     for sat in [first, second] {
         sat.want();
     }
-    device.switch(101, true);
+    device.switch(pid(1), true);
     wait_until("it is held", || device.waits(*channel));
     // The driver has no time for longer than it is asked when steering ends.
     device.busy.store(110, SeqCst);

@@ -1,6 +1,8 @@
 //! Steers jobs on the GPU's own scheduler, as [`crate::schedule::shares`] decides: what the GPU's log says goes there, and what is to
 //! be done comes back.
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_rm::{Channel, Switch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,6 +187,7 @@ impl Scheduler {
                     self.can_be_steered();
                 }
                 let stays = self.log.note(&switches, now());
+                self.log.forget(has_ended);
                 if has_lost {
                     // The lost entries are later than those that are there. A process that came may have left.
                     self.log = Log::default();
@@ -279,6 +282,12 @@ impl Scheduler {
             _ => {}
         }
     }
+}
+
+/// Whether the process of this number has ended.
+fn has_ended(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
 }
 
 fn name(id: GpuId) -> String {

@@ -223,3 +223,38 @@ fn a_gpu_is_opened_anew_a_minute_after_an_error() {
     assert_eq!(scheduler.stays(), Some(BTreeMap::new()));
     assert_eq!((scheduler.why_not(), opened.load(Relaxed)), (None, 2));
 }
+
+/// A device whose log has one process that came, and never left.
+#[derive(Clone)]
+struct Came(Vec<Switch>);
+
+impl Device for Came {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+        to.append(&mut self.0);
+        Ok(false)
+    }
+
+    fn enable(&self, _: &[Channel], _: bool) -> Refused {
+        Refused::default()
+    }
+}
+
+#[test]
+fn a_process_that_has_ended_is_not_on_the_gpu() {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (process, is_there) in [(std::process::id(), true), (child.id(), false)] {
+        let came = Came(vec![Switch {
+            process,
+            channel: 6,
+            is_start: true,
+            at: (now() - MS).unsigned_abs(),
+        }]);
+        let mut scheduler = Scheduler::with(came, folder.path());
+        let mut was_there = || scheduler.stays().unwrap().contains_key(&process);
+        assert!(was_there(), "until it is seen to have ended");
+        thread::sleep(Duration::from_millis(1));
+        assert_eq!(was_there(), is_there);
+    }
+}

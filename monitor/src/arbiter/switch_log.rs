@@ -32,6 +32,11 @@ impl Log {
         self.there.is_empty()
     }
 
+    /// Forgets what is there of processes that have ended: the end of some stays is never logged.
+    pub(super) fn forget(&mut self, has_ended: impl Fn(u32) -> bool) {
+        self.there.retain(|&(process, _), _| !has_ended(process));
+    }
+
     /// The doings of each process since the last time.
     pub(super) fn note(&mut self, switches: &[Switch], now: Nanos) -> BTreeMap<u32, Stays> {
         let mut all: BTreeMap<u32, Stays> = BTreeMap::new();
