@@ -109,14 +109,10 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
         true => format!("'{holder}'"),
         false => holder,
     };
-    let (start, begins) = match (reservable.start_local(), reservable.start()) {
-        (Some(start), Some(begins)) => (start, begins),
-        _ => ("now".to_string(), 0),
-    };
     text.line(format!(
-        "reservation {} {start} {begins} {} {} {holder} Flags=MAGNETIC,FLEX,IGNORE_JOBS,STATIC_ALLOC Nodes={} TRES=cpu={cores},gres/gpu:{kind}={gpus}",
+        "reservation {} {} {} {holder} Flags=MAGNETIC,FLEX,IGNORE_JOBS,STATIC_ALLOC Nodes={} TRES=cpu={cores},gres/gpu:{kind}={gpus}",
         reservable.reservation(),
-        reservable.end_local(),
+        reservable.start().unwrap_or(0),
         reservable.end(),
         names.join(",")
     ));

@@ -29,18 +29,18 @@ is_right() { # SHOWN WORD...
 
 # Makes a reservation, or makes it what it is to be. Slurm does not change what one with single GPUs holds: one that is
 # on other nodes, or without its GPUs, is made anew.
-reservation() { # NAME START START_IN_SECONDS END END_IN_SECONDS HOLDER WORD...
+reservation() { # NAME BEGINS ENDS HOLDER WORD...
     name=$1
-    start=$2
-    begins=$3
-    end=$4
-    ends=$5
-    holder=$6
-    shift 6
+    begins=$2
+    ends=$3
+    holder=$4
+    shift 4
     if [ -n "$remove" ]; then return; fi
     if [ "$now" -ge "$ends" ]; then return; fi
     wanted="$wanted $name"
-    if [ "$now" -ge "$begins" ]; then start=; fi
+    # Seconds since 1970: in an hour of autumn the clocks show each time twice. The start of one that has begun is past.
+    start=
+    if [ "$now" -lt "$begins" ]; then start=uts$begins; fi
     there=$(scontrol -o show reservation "$name" 2>/dev/null) || there=
     if [ -n "$there" ] && ! is_right "$there" "$@"; then
         if ! scontrol delete ReservationName="$name"; then
@@ -51,10 +51,9 @@ reservation() { # NAME START START_IN_SECONDS END END_IN_SECONDS HOLDER WORD...
         there=
     fi
     if [ -n "$there" ]; then
-        # The start of one that has begun is past.
-        scontrol update reservation ReservationName="$name" ${start:+StartTime="$start"} EndTime="$end" "$holder"
+        scontrol update reservation ReservationName="$name" ${start:+StartTime="$start"} EndTime="uts$ends" "$holder"
     else
-        scontrol create reservation ReservationName="$name" StartTime="${start:-now}" EndTime="$end" "$holder" "$@"
+        scontrol create reservation ReservationName="$name" StartTime="${start:-now}" EndTime="uts$ends" "$holder" "$@"
     fi
 }
 

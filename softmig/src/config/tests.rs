@@ -99,6 +99,29 @@ fn after_its_time_a_gpu_is_shared_again() {
 }
 
 #[test]
+fn slurm_is_told_an_hour_that_comes_twice_as_it_is() {
+    // The clocks of Berlin show 02:30 an hour later again.
+    let (first, second) = ("2027-10-31T02:30:00+02:00", "2027-10-31T02:30:00+01:00");
+    let policy = DS01.replace("start = 2027-01-11T08:00:00Z", &format!("start = {first}"));
+    let policy = policy.replace("end = 2027-01-18T08:00:00Z", &format!("end = {second}"));
+    let policy = Policy::parse_at(&policy, "Europe/Berlin").unwrap();
+    let files = files(&policy, "24.11".parse().unwrap(), START);
+    let script = files
+        .into_iter()
+        .find(|it| it.name == "softmig-reservations.sh");
+    let script = script.unwrap().text;
+    let line = script
+        .lines()
+        .find(|it| it.starts_with("reservation softmig"));
+    let words: Vec<&str> = line.unwrap().split(' ').collect();
+    assert_eq!(words[2..4], ["1824942600", "1824946200"]);
+    assert!(
+        script.contains("start=uts$begins") && script.contains("EndTime=\"uts$ends\""),
+        "{script}"
+    );
+}
+
+#[test]
 fn a_release_that_cannot_reserve_gpus_says_what_to_do_instead() {
     let files = made(DS01, "22.05", START);
     insta::assert_snapshot!(files["softmig-reservations.sh"], @r"
