@@ -10,13 +10,13 @@ use tracing::{error, warn};
 /// Closes the gate for a job with limits, if one is wanted, and notes that in its conf.
 ///
 /// The monitor makes the gate. Where it has not, the job runs as without one.
-pub fn close(node: &Node, job: &Job, conf: JobConf, is_wanted: bool) -> JobConf {
+pub(crate) fn close(node: &Node, job: &Job, conf: JobConf, is_wanted: bool) -> JobConf {
     let gate = is_wanted && conf.limits.is_some() && is_closed(node, job);
     JobConf { gate, ..conf }
 }
 
 /// Closes it again for a job that has it: the job's control groups may have another name by now.
-pub fn close_again(node: &Node, job: &Job) {
+pub(crate) fn close_again(node: &Node, job: &Job) {
     // The log says why it is open.
     let _ = is_closed(node, job);
 }

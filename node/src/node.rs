@@ -174,10 +174,8 @@ impl Run {
     ///
     /// Before 23.02 nothing tells a run from one of an older job with the same number, so there it is not.
     pub fn is_of_this_run(&self, job: &Job) -> bool {
-        self.conf(job.id).is_some_and(|conf| {
-            let started = job.start.is_some() && job.start == conf.start;
-            started && conf.uid == job.uid && conf.run == job.run.unwrap_or(0)
-        })
+        self.conf(job.id)
+            .is_some_and(|conf| is_of_this_run(&conf, job))
     }
 
     /// Whether `job` is an earlier run of the job whose conf is here, so that nothing here is its own.
@@ -201,6 +199,12 @@ impl Run {
             conf.uid == job.uid && earlier
         })
     }
+}
+
+/// Whether a conf is of this very run of the job.
+pub(crate) fn is_of_this_run(conf: &JobConf, job: &Job) -> bool {
+    let started = job.start.is_some() && job.start == conf.start;
+    started && conf.uid == job.uid && conf.run == job.run.unwrap_or(0)
 }
 
 /// The name of a job's conf.

@@ -2,15 +2,16 @@
 
 use crate::allowance::Allowance;
 use crate::clear::clear_limits;
-use crate::dir::DirError;
+use crate::dir::{Dir, DirError};
 use crate::gpu::installed;
 use crate::job::{Job, Sluid};
-use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
+use crate::node::{Node, Run, alias_name, conf_name, is_of_this_run, new_conf_name};
 use crate::{folder, gate, ledger};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
 use softmig_policy::node::limits::{Limits, TypeName};
 use softmig_policy::node::names::Names;
+use softmig_policy::node::paths::LONGEST_CONF;
 use softmig_policy::node::softmig_conf;
 use std::num::NonZeroU32;
 use tracing::warn;
@@ -68,6 +69,25 @@ fn larger_than(limits: &Limits, policy: &NodePolicy) -> Option<TypeName> {
     let gpu = policy.gpu(limits.gpu_type().as_str())?;
     let is_divided_so = gpu.shards_per_gpu() == limits.share().per_gpu();
     is_divided_so.then(|| gpu.larger_than(limits.share().shards()))?
+}
+
+/// The conf with what follows from the policy as well: the device gate is closed, if one is wanted. Where an earlier call has
+/// written a conf for this very run of the job, that says it: a policy that has changed since then is for later runs.
+pub fn by_policy(node: &Node, job: &Job, conf: JobConf, is_gate_wanted: bool) -> JobConf {
+    // Without the lock: the run folder may not be mounted yet.
+    let text = || {
+        let run = Dir::open(&node.run, node.owner).ok()??;
+        run.read(&conf_name(job.id), LONGEST_CONF).ok()?
+    };
+    let before = text().and_then(|text| JobConf::parse(&text).ok());
+    match before.filter(|before| is_of_this_run(before, job)) {
+        Some(JobConf { gate, larger, .. }) => JobConf {
+            gate,
+            larger,
+            ..conf
+        },
+        None => gate::close(node, job, conf, is_gate_wanted),
+    }
 }
 
 /// Makes the node say exactly this of the job. Called twice it changes nothing the second time; called after a kill

@@ -7,11 +7,10 @@
 use anyhow::{Context, bail};
 use softmig_node::allowance::{Allowance, decide};
 use softmig_node::events::Event;
-use softmig_node::gate;
 use softmig_node::gpu::{Assigned, assigned, installed};
 use softmig_node::job::Job;
 use softmig_node::node::{Node, set_umask};
-use softmig_node::record::{conf_of, record, refuse};
+use softmig_node::record::{by_policy, conf_of, record, refuse};
 use softmig_node::{report, slurmctld};
 use softmig_policy::NodePolicy;
 use softmig_policy::config::choices::TagField;
@@ -81,7 +80,7 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
     }
     let conf = conf_of(job, &allowance, assigned.gpus, policy.as_ref());
     let is_wanted = policy.as_ref().is_some_and(|policy| policy.device_gate);
-    let conf = conf.map(|conf| gate::close(node, job, conf, is_wanted));
+    let conf = conf.map(|conf| by_policy(node, job, conf, is_wanted));
     let granted = conf.as_ref().map(|conf| grant(job, conf));
     match record(node, job, conf.as_ref()) {
         Ok(()) if allowance == Allowance::Drain => {

@@ -21,6 +21,20 @@ fn a_slice_jobs_limits_stand_at_the_documented_place() {
 }
 
 #[test]
+fn a_second_prolog_leaves_the_conf_of_a_run_as_it_is() {
+    let script = "export SLURM_JOB_START_TIME=1000
+        show() { stat -c '%i %y' /run/softmig/7.conf; grep -c LARGER=l40s.2 /run/softmig/7.conf; }
+        $PROLOG; show > /run/first
+        sed -i 's/shards = 4/shards = 8/; s/\\[node\\]/[node]\\ndevice_gate = true/' /etc/softmig/policy.toml
+        $PROLOG; show | diff /run/first - && echo the same
+        SLURM_JOB_START_TIME=2000 $PROLOG; grep -c LARGER /run/softmig/7.conf";
+    let Some((_, written, errors)) = run(script) else {
+        return;
+    };
+    assert_eq!((written.as_str(), errors.as_str()), ("the same\n0\n", ""));
+}
+
+#[test]
 fn many_prologs_at_once_leave_each_its_conf_and_its_folder() {
     let script = "for id in 1 2 3 4 5 6 7 8 9; do SLURM_JOB_ID=$id $PROLOG & done; wait
         grep -c softmig/jobs /proc/self/mounts; ls /run/softmig/*.conf | wc -l; ls /run/softmig/jobs/*/ledger | wc -l";
