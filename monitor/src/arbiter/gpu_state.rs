@@ -349,7 +349,11 @@ impl GpuState {
                 .all(|(_, session)| !session.known().is_empty())
         };
         let is_early = now < self.turns_until;
-        if !is_any || is_early || !are_known() || self.scheduler.stays().is_none() {
+        if !is_any || is_early || !are_known() {
+            return false;
+        }
+        if self.scheduler.stays().is_none() {
+            self.turns_until = now + PAUSE;
             return false;
         }
         let mut steering = Steering::new(now);

@@ -525,6 +525,21 @@ fn an_error_that_passes_ends_steering_for_a_moment() {
 }
 
 #[test]
+fn a_driver_that_is_busy_is_asked_seldom() {
+    const BUSY_RETRY: u32 = 0x03;
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    device.errors.lock().unwrap().resize(1000, BUSY_RETRY);
+    let (first, ..) = steered_job(&gpu, 1);
+    for _ in 0..100 {
+        first.want();
+        gpu.account();
+    }
+    assert!(device.errors.lock().unwrap().len() > 990);
+    gpu.end();
+}
+
+#[test]
 fn channels_that_the_driver_kept_waiting_run_later() {
     let folder = tempfile::tempdir().unwrap();
     let (gpu, device) = steered_gpu(folder.path());
