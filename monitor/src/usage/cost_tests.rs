@@ -122,7 +122,7 @@ fn telling_costs() {
     let (mut keeper, shared) = (Keeper::new(crowd.node.clone()), Shared::default());
     let begin = used();
     for look in 0..LOOKS {
-        // As often as every five seconds.
+        // Users' files, as often as every five seconds.
         if look % 5 == 0 {
             keeper.written = None;
         }
@@ -133,7 +133,7 @@ fn telling_costs() {
     assert_eq!(told.jobs.len(), JOBS as usize);
     let part = each.as_secs_f64() * 100.0;
     println!(
-        "to tell {GPUS} GPUs, {JOBS} jobs, {PROCESSES} processes and to write them every 5 s: {each:?}, {part:.2} % of a core each second"
+        "to tell {GPUS} GPUs, {JOBS} jobs, {PROCESSES} processes, and users' files every 5 s: {each:?}, {part:.2} % of a core each second"
     );
     let begin = used();
     let length = serde_json::to_vec(&told).unwrap().len();
