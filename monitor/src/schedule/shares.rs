@@ -20,8 +20,8 @@
 //!   the others get short slices, so that it comes back soon. Where no job yields, slices are long and in proportion to the shares,
 //!   since each change of groups costs the GPU 0.14 ms.
 //!
-//! So of all that a job ever did, a lead of 40 ms and 16 ms divided by its share counts later, and one burst. A job that wants the
-//! GPU and has credit is held for 80 ms and 32 ms divided by its share at most, whatever other jobs do or say: 208 ms for a
+//! So of all that a job ever did, a lead of 36 ms and 16 ms divided by its share counts later, and one burst. A job that wants the
+//! GPU and has credit is held for 72 ms and 32 ms divided by its share at most, whatever other jobs do or say: 200 ms for a
 //! quarter. `simulation::properties` checks these bounds, and the shares, with random jobs and pasts.
 //!
 //! A group stays on the GPU while it has no work, if no other group has any. No job pays for that: a job is charged at most the time
@@ -48,10 +48,10 @@ const MAX_INTERVAL: Nanos = 16 * MS;
 
 /// A job is eligible until its virtual time leads by more than this and one slice of its own, and again when it leads by no more
 /// than [`RESUME_LEAD`].
-const MAX_LEAD: Nanos = 40 * MS;
-const RESUME_LEAD: Nanos = 20 * MS;
+const MAX_LEAD: Nanos = 36 * MS;
+const RESUME_LEAD: Nanos = 18 * MS;
 /// A backlogged job is behind the GPU's virtual time by this at most.
-const MAX_LAG: Nanos = 20 * MS;
+const MAX_LAG: Nanos = 18 * MS;
 /// The GPU's virtual time goes on by at least this part of the time, in hundredths. More would take from jobs that wait for each
 /// short kernel, as they get less than their share of the time while others have the GPU in between.
 const LEAST_PACE: Nanos = 50;
@@ -62,7 +62,8 @@ const LEAST_BURST: Nanos = 10 * MS;
 
 /// Interval in which jobs are classified and slices set.
 const CLASSIFY_EVERY: Nanos = 100 * MS;
-/// Jobs are held for others for this long before it is judged whether the others use that time.
+/// Jobs are held for others for this long before it is judged whether the others use that time. If not, they do not wait for them
+/// for `CLASSIFY_EVERY`.
 const PATIENCE: Nanos = 2 * RECHECK;
 /// Time from a look until a job that it released can be on the GPU. The driver's call takes 0.27 to 0.39 ms of it
 /// (docs/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
@@ -70,9 +71,11 @@ const RELEASING: Nanos = 400_000;
 /// A held job is not on the GPU. A job that was there for this part of [`CLASSIFY_EVERY`] cannot be held.
 const MAX_ESCAPED: Nanos = 30 * MS;
 
-/// Time slices in microseconds: of a job that yields by itself, and of the others beside one.
+/// The time slice in microseconds of a job that yields by itself. Others beside one have their share of a short round, since it
+/// waits for all of them after each pause. Shorter slices than `LEAST_SLICE_US` take too much of the GPU.
 const YIELDING_SLICE_US: u64 = 16_000;
-const SLICE_BESIDE_YIELDING_US: u64 = 2_000;
+const ROUND_BESIDE_YIELDING_US: u64 = 4_000;
+const LEAST_SLICE_US: u64 = 2_000;
 /// Where no job yields, each slice is the job's share of one round. A longer round has fewer changes of groups, and lets jobs wait
 /// for longer.
 const ROUND_US: u64 = 32_000;
@@ -336,7 +339,8 @@ impl Sharing {
         if self.idle > self.waited / 2 {
             let until = self.looked + CLASSIFY_EVERY;
             let free = self.jobs.values_mut();
-            let waited_for = free.filter(|it| it.held.is_none() && it.is_backlogged);
+            // A job that has just ended its work wants nothing any more.
+            let waited_for = free.filter(|it| it.held.is_none() && it.is_backlogged && it.wishes);
             waited_for.for_each(|it| it.waited_for_from = until);
         }
         (self.waited, self.idle) = (0, 0);
@@ -394,7 +398,7 @@ impl Sharing {
             let is_beside_yielding = yielding.iter().any(|&other| other != job);
             let slice_us = match (state.yields, is_beside_yielding) {
                 (true, _) => YIELDING_SLICE_US,
-                (false, true) => SLICE_BESIDE_YIELDING_US,
+                (false, true) => state.share.of(ROUND_BESIDE_YIELDING_US).max(LEAST_SLICE_US),
                 (false, false) => state.share.of(ROUND_US),
             };
             if std::mem::replace(&mut state.slice_us, slice_us) != slice_us {

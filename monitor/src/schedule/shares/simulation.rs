@@ -431,7 +431,7 @@ impl Gpu {
         for (&job, state) in &self.sharing.jobs {
             if state.held == Some(Held::Ahead) {
                 let since = *self.ahead.entry(job).or_insert(now);
-                let most = 80 * MS + at_pace(state.share, 32 * MS);
+                let most = 72 * MS + at_pace(state.share, 32 * MS);
                 self.held_too_long = self.held_too_long.max(now - since - most);
             } else {
                 self.ahead.remove(&job);

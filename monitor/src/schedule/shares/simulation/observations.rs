@@ -104,9 +104,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
         slices.push(sharing.state(Job(1)).unwrap().1);
     }
     assert!(
-        slices[20..]
-            .iter()
-            .all(|&it| it == SLICE_BESIDE_YIELDING_US),
+        slices[20..].iter().all(|&it| it == LEAST_SLICE_US),
         "{slices:?}"
     );
     // After it has ended, slices are long again.
