@@ -130,7 +130,7 @@ impl Sim {
             Program::Rest | Program::Stuck => self.launches = None,
             Program::Queue => (self.queued, self.launches) = (ENDLESS, None),
             Program::Waits { work, .. } => {
-                // What is left of another program comes first.
+                // Work that is left of another program comes first.
                 self.came = if had_work { Nanos::MAX / 2 } else { now };
                 self.queued += work;
                 self.launches = None;

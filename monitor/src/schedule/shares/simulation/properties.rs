@@ -1,4 +1,4 @@
-//! What holds for any jobs with any past.
+//! Properties that hold for any jobs with any past.
 //!
 //! A case divides a GPU into slots. In each slot jobs come one after the other, run programs of different kinds, rest and leave, and
 //! the monitor may begin anew at any time. Before all that some of the jobs may have had the GPU for up to a day, which costs
@@ -52,7 +52,7 @@ struct Outcome {
     leaves: Nanos,
     /// When it began to have always work, and no longer had.
     busy: Vec<(Nanos, Nanos)>,
-    /// What was done until each multiple of [`GRAIN`] after the run began.
+    /// The work that was done until each multiple of [`GRAIN`] after the run began.
     done: Vec<Nanos>,
     /// See [`Sim::latest`].
     latest: Nanos,
@@ -231,9 +231,9 @@ fn busy_times(programs: &[(Nanos, Program)], leaves: Nanos) -> Vec<(Nanos, Nanos
 /// By how much a run keeps each bound: less than 0 is a fault.
 #[derive(Clone, Copy, Debug)]
 struct Margins {
-    /// What a job that always has work gets in each window, beyond the least that it is to get.
+    /// GPU time of a job that always has work in each window, beyond the least that it is to get.
     service: Nanos,
-    /// What a hard job may get in any time, less what it got.
+    /// GPU time that a hard job may get in any time, less what it got.
     cap: Nanos,
     /// The time for which a job may be held for others, less the longest time.
     hold: Nanos,
@@ -315,7 +315,7 @@ impl Outcome {
         300 * MS + at_pace(self.share, 2 * burst(self.share)) - self.latest
     }
 
-    /// What it got in all, up to its share.
+    /// GPU time that it got in all, up to its share.
     fn all(&self) -> Nanos {
         let entitled = share_of(self.share, self.leaves - self.comes);
         self.done.last().map_or(0, |&done| done.min(entitled))
@@ -362,7 +362,7 @@ impl Run {
     }
 }
 
-/// What a job may get more or less after another past: a tenth, all jobs' credits and debts, and the work that a program waits for.
+/// GPU time that a job may get more or less after another past: a tenth, all jobs' credits and debts, and the work that a program waits for.
 fn may_differ(case: &Case, job: &Outcome) -> Nanos {
     let programs = case
         .slots
