@@ -9,8 +9,8 @@
 // How it goes on, with cuLaunchKernel: sync (waits for each), idle (one kernel, then nine times its length of nothing),
 // mixed (kernels of this length and of a tenth of it), last (in the last of its streams, once each had one).
 //
-// REACH says how it gets at the driver. Its work in the first moments is not counted: until then a job
-// that was idle has credit.
+// REACH says how it gets at the driver. It launches nothing while there is a file of the name in RESTS. Its work in the first
+// moments is not counted: until then a job that was idle has credit.
 
 #include "pace.h"
 
@@ -172,8 +172,11 @@ static void make_graph(int captured)
 static double work(double seconds, unsigned long *launched)
 {
     double end = now() + seconds, worked = 0, batch = 0;
+    const char *rests = getenv("RESTS");
     int in_batch = 0;
     while (now() < end) {
+        while (rests && access(rests, F_OK) == 0)
+            rest(0.001);
         int is_last = is("last") && *launched >= (unsigned long)count;
         void *stream = streams[is_last ? count - 1 : (int)(*launched % count)];
         int is_small = is("mixed") && *launched % 3;

@@ -6,7 +6,8 @@
 //!
 //! - **Fair shares** by the virtual time of WF2Q+ (J. C. R. Bennett and H. Zhang, "Hierarchical Packet Fair Queueing
 //!   Algorithms", IEEE/ACM Transactions on Networking 5(5), 1997), which BFQ uses for disks. A job's weight is its share.
-//!   - A job's virtual time is the GPU time that it used, with the changes of groups for it, divided by its weight.
+//!   - A job's virtual time is the GPU time that it used, divided by its weight. While slices are short because a job yields, the
+//!     changes of groups for it count too: otherwise a job whose kernels are short would have the others pay for its changes.
 //!   - A job is backlogged while it wants the GPU and has credit. The GPU's virtual time is the least one of backlogged jobs. It
 //!     goes on by at least `LEAST_PACE` of the time, and never goes back. When no job is backlogged, it is the greatest one of all
 //!     jobs.
@@ -56,9 +57,9 @@ const MAX_LAG: Nanos = 18 * MS;
 /// short kernel, as they get less than their share of the time while others have the GPU in between.
 const LEAST_PACE: Nanos = 50;
 
-/// A burst is a job's share of this time, and at least `LEAST_BURST`: a look can be 4 ms late.
+/// A burst is a job's share of this time, and at least `LEAST_BURST`, so that a small share meets its cap by no look that is late.
 const BURST: Nanos = 100 * MS;
-const LEAST_BURST: Nanos = 10 * MS;
+const LEAST_BURST: Nanos = 20 * MS;
 
 /// Interval in which jobs are classified and slices set.
 const CLASSIFY_EVERY: Nanos = 100 * MS;
@@ -130,6 +131,8 @@ pub struct Sharing {
     /// Time in which jobs were held for others, and in which the GPU was idle of that, since this was judged.
     waited: Nanos,
     idle: Nanos,
+    /// Whether a job yields by itself, so that slices are short.
+    has_yielding: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -193,6 +196,7 @@ impl Sharing {
             unclaimed: 0,
             waited: 0,
             idle: 0,
+            has_yielding: false,
         }
     }
 
@@ -317,7 +321,8 @@ impl Sharing {
             let beside = at_work.max(state.resident - unwanted);
             // All their time is charged, since no process says for how long they had work.
             let due = (beside + state.unseated).min(time);
-            state.charge(due);
+            let changing = if self.has_yielding { state.changing } else { 0 };
+            state.charge(due, changing);
             state.releasing = (state.releasing - time).max(0);
             self.book.charge(job, due);
         }
@@ -394,6 +399,7 @@ impl Sharing {
             .filter(|(_, it)| it.yields && is_there(it))
             .map(|(&job, _)| job)
             .collect();
+        self.has_yielding = !yielding.is_empty();
         for (&job, state) in &mut self.jobs {
             let is_beside_yielding = yielding.iter().any(|&other| other != job);
             let slice_us = match (state.yields, is_beside_yielding) {
@@ -485,8 +491,8 @@ impl JobState {
         }
     }
 
-    fn charge(&mut self, time: Nanos) {
-        self.virtual_time += self.to_virtual(time + self.changing);
+    fn charge(&mut self, time: Nanos, changing: Nanos) {
+        self.virtual_time += self.to_virtual(time + changing);
         self.charged += time;
         let most = burst(self.share);
         self.credit = (self.credit - time).clamp(-most, most);
@@ -557,7 +563,7 @@ pub fn burst(share: Share) -> Nanos {
 
 /// With this credit a job goes on that had none.
 fn resume_credit(share: Share) -> Nanos {
-    burst(share) * 3 / 10
+    share_of(share, 30 * MS)
 }
 
 /// A share of some time.

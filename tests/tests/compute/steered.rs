@@ -11,7 +11,7 @@ use crate::site::{MONITOR, QUARTER, Site};
 use crate::stand::{in_some_try, share_in};
 
 /// A node for each test; the last one's GPU has no scheduler.
-const NODES: usize = 10;
+const NODES: usize = 11;
 const WITHOUT_SCHEDULER: usize = NODES - 1;
 
 const HALF: &str = "gpu:l40s.2:1";
@@ -193,6 +193,31 @@ fn a_job_alone_has_its_hard_quarter() -> Result<()> {
     let what = "the slice of before";
     quarter.site.cluster.wait_until(what, is_as_before)?;
     is_steered(&quarter)
+}
+
+#[test]
+fn what_a_job_did_alone_does_not_count_later() -> Result<()> {
+    const NODE: usize = 9;
+    const ALONE: Duration = Duration::from_secs(6);
+    /// While it is there, the first job rests.
+    const RESTS: &str = "/etc/softmig/rests";
+    let command = format!("RESTS={RESTS} ./paced {BUSY}");
+    let first = Job::run("alice", NODE, QUARTER, &command)?;
+    std::thread::sleep(ALONE);
+    let node = first.site.cluster.node(NODE);
+    node.write(RESTS, "")?;
+    let rests = || Ok(first.share_in(Duration::from_millis(200))? == 0.0);
+    first.site.cluster.wait_until("its rest", rests)?;
+    let _others = [
+        Job::start("bob", NODE, QUARTER, BUSY)?,
+        Job::start("carol", NODE, HALF, BUSY)?,
+    ];
+    node.run_as_root(&["rm", RESTS])?.ok()?;
+    // It had nothing for as long as it had been alone.
+    let got = first.share_in(Duration::from_secs(2))?;
+    ensure!(got > 8.0, "{got:.1} %");
+    first.has(20.0, 27.0)?;
+    is_steered(&first)
 }
 
 #[test]

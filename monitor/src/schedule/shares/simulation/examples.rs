@@ -36,9 +36,9 @@ fn busy_jobs_get_their_shares_in_long_slices() {
 fn busy_jobs_get_their_shares_in_each_tenth_of_a_second() {
     let unequal = vec![(1, 10, HARD, Program::Queue), (9, 10, HARD, Program::Queue)];
     for (jobs, most) in [
-        (all(Program::Queue, 4), 0.1),
-        (all(Program::Queue, 8), 0.15),
-        (unequal, 0.12),
+        (all(Program::Queue, 4), 0.07),
+        (all(Program::Queue, 8), 0.08),
+        (unequal, 0.11),
     ] {
         let by = unsteadiness(&simulate(&jobs));
         assert!(by < most, "{by:.3} of {} jobs", jobs.len());

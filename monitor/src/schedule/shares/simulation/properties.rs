@@ -339,7 +339,7 @@ impl Run {
         let mut programs = programs.flat_map(|it| &it.programs).map(|it| it.1);
         let is_false = |it| matches!(it, Program::Stuck | Program::Ticks { .. });
         let idle = if programs.any(is_false) {
-            30 * MS
+            40 * MS
         } else {
             5 * MS
         };
