@@ -49,7 +49,7 @@ PASTS = {
 def measure(figures, stage, node, number, past, options):
     """What is missing of one."""
     kind, mode, mix = past
-    key = f"{kind} | {mode} | {title(mix)}"
+    key = f"{kind} | {mode} | {title(mix)} | {options.revision}"
     if key in figures.kept.setdefault("pasts", {}):
         return
     if figures.time_is_up():

@@ -113,16 +113,16 @@ def pasts(figures):
         return []
     lines = ["## With a past", ""]
     lines += [f"- *{name}*: {told}." for name, (_, told) in PASTS.items()]
-    lines += ["", "Parts of the pace alone on the whole GPU, in the first seconds after that; for cells, p50 and the longest wait, ms.", "", "| past | slices | programs | s | part of each |", "| --- | --- | --- | --- | --- |"]
+    lines += ["", "Parts of the pace alone on the whole GPU, in the first seconds after that; for cells, p50 and the longest wait, ms.", "", "| past | slices | programs | library of | s | part of each |", "| --- | --- | --- | --- | --- | --- |"]
     for key, cell in figures.kept["pasts"].items():
-        kind, mode, name = key.split(" | ")
+        kind, mode, name, revision = key.split(" | ")
         each = []
         for found in cell["programs"]:
             told = percent(figures.part(found, cell["machine"]))
             if "latency" in found:
                 told += f" ({found['latency']['p50']:.0f}, {found['latency']['longest']:.0f})"
             each.append(told)
-        lines.append(f"| {kind} | {mode} | {name} | {cell['seconds']:g} | {'; '.join(each)} |")
+        lines.append(f"| {kind} | {mode} | {name} | {revision} | {cell['seconds']:g} | {'; '.join(each)} |")
     return [*lines, ""]
 
 
