@@ -147,7 +147,7 @@ impl Call {
             &cwd,
         )?);
 
-        let mut command = Command::new("nsenter");
+        let mut command = with_default_signals("nsenter");
         command
             .arg(format!("--target={}", self.target))
             .args(["--mount", "--pid", "--net", "--uts", "--ipc"])
@@ -202,6 +202,13 @@ impl Call {
             stderr,
         })
     }
+}
+
+/// A command that ignores no signal, even where the tests do: what a script starts with `&` ignores SIGINT.
+pub(crate) fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(program);
+    command
 }
 
 /// A command that runs beside the test. Dropping it kills it.

@@ -74,33 +74,39 @@ impl<T> PerSlurm<T> {
 /// fn jobs_run(slurm: Slurm) -> anyhow::Result<()> { ... }
 /// ```
 ///
-/// A list that begins with `seldom on 26.05` holds tests that differ little between the two newer versions: on that
-/// version they are ignored when all versions are tested, and `cargo xtask test --slurm 26.05` runs them.
+/// Each change is tested on 24.11, and on the other releases with the tests that a list names behind `seams:`, those of what
+/// softmig does differently on different releases (policy/src/slurm/release.rs). `cargo xtask test --full` runs all.
 ///
 /// A function that is left out of the list is unused, and the compiler says so.
 #[macro_export]
 macro_rules! on_each_slurm {
-    (seldom on 26.05: $($(#[$attribute:meta])* $name:ident),+ $(,)?) => {
-        $crate::on_each_slurm!(@ slurm_22_05 V22_05 $($(#[$attribute])* $name),+);
-        $crate::on_each_slurm!(@ slurm_24_11 V24_11 $($(#[$attribute])* $name),+);
-        $crate::on_each_slurm!(@ slurm_26_05 V26_05 $(
-            $(#[$attribute])* #[ignore = "cargo xtask test --slurm 26.05 runs it"] $name
-        ),+);
+    ($($name:ident),+ $(,)?) => { $crate::on_each_slurm!([] [$($name),+]); };
+    (seams: $($seam:ident),+ $(,)?) => { $crate::on_each_slurm!([$($seam),+] []); };
+    (seams: $($seam:ident),+; others: $($name:ident),+ $(,)?) => {
+        $crate::on_each_slurm!([$($seam),+] [$($name),+]);
     };
-    ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {
-        $crate::on_each_slurm!(@ slurm_22_05 V22_05 $($(#[$attribute])* $name),+);
-        $crate::on_each_slurm!(@ slurm_24_11 V24_11 $($(#[$attribute])* $name),+);
-        $crate::on_each_slurm!(@ slurm_26_05 V26_05 $($(#[$attribute])* $name),+);
+    ([$($seam:ident),*] [$($name:ident),*]) => {
+        $crate::on_each_slurm!(@ slurm_22_05 V22_05 [$($seam)*] [$($name)*]);
+        $crate::on_each_slurm!(@ slurm_24_11 V24_11 [$($seam)* $($name)*] []);
+        $crate::on_each_slurm!(@ slurm_26_05 V26_05 [$($seam)*] [$($name)*]);
     };
-    (@ $module:ident $version:ident $($(#[$attribute:meta])* $name:ident),+) => {
+    (@ $module:ident $version:ident [$($always:ident)*] [$($seldom:ident)*]) => {
         mod $module {
+            use $crate::each_slurm::Outcome;
+
             $(
-                $(#[$attribute])*
                 #[test]
-                fn $name() {
-                    $crate::each_slurm::Outcome::check(super::$name($crate::Slurm::$version));
+                fn $always() {
+                    Outcome::check(super::$always($crate::Slurm::$version));
                 }
-            )+
+            )*
+            $(
+                #[test]
+                #[cfg_attr(not(feature = "full"), ignore = "cargo xtask test --full runs it")]
+                fn $seldom() {
+                    Outcome::check(super::$seldom($crate::Slurm::$version));
+                }
+            )*
         }
     };
 }

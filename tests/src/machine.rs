@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::command::Call;
+use crate::command::{Call, with_default_signals};
 use crate::gpus::{Gpu, Gpus};
 use crate::node::Node;
 use crate::slurm::Slurm;
@@ -35,7 +35,8 @@ impl Machine {
                 spec.root.display()
             );
         }
-        let mut supervisor = Command::new(program)
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        let mut supervisor = with_default_signals(program)
             .arg("supervise")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -7,24 +7,19 @@ use serde::Deserialize;
 
 use crate::{Builder, Cluster, Output, Slurm};
 
-/// The tree that `cargo xtask stage` builds, arranged like `/`.
+/// The tree that is tested and shown, arranged like `/`: a quick build, or a link to [`shipped`].
 pub fn stage() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/stage")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tested")
 }
 
-/// The tree that `cargo xtask demo` builds, with the modules of one Lua, apart from the one that is installed from.
-pub fn demo_stage() -> PathBuf {
-    stage().with_file_name("demo")
+/// The tree of the release build, of which packages are made.
+pub fn shipped() -> PathBuf {
+    stage().with_file_name("stage")
 }
 
 /// A cluster with all of softmig.
 pub fn installed(slurm: Slurm) -> Builder {
-    installed_from(stage(), slurm)
-}
-
-/// The same with another tree.
-pub fn installed_from(tree: PathBuf, slurm: Slurm) -> Builder {
-    Cluster::builder(slurm).stage(tree)
+    Cluster::builder(slurm).stage(stage())
 }
 
 /// The public JSON of `softmig explain`.

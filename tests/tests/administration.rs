@@ -8,6 +8,10 @@ use softmig_tests::softmig::{installed, record, tag};
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seams:
+    an_error_in_the_sites_script_lets_no_slice_through,
+    a_rest_submission_is_decided_like_any_other;
+    others:
     a_broken_policy_leaves_the_last_good_one_in_force,
     a_policy_that_has_changed_is_told_with_what_there_is_in_it,
     a_restart_with_a_broken_policy_leaves_the_last_good_one_in_force,
@@ -15,11 +19,9 @@ on_each_slurm!(
     a_changed_policy_holds_for_the_next_job,
     the_sites_own_line_comes_with_each_refusal,
     the_sites_own_script_runs_first_and_its_answer_counts,
-    an_error_in_the_sites_script_lets_no_slice_through,
     a_script_that_breaks_leaves_the_old_one_in_force,
     a_missing_module_stops_slurmctld_from_starting,
     the_module_can_be_replaced_by_rename_under_a_running_slurmctld,
-    a_rest_submission_is_decided_like_any_other,
 );
 
 const POLICY: &str = "/etc/softmig/policy.toml";

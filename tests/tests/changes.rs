@@ -5,14 +5,16 @@ use softmig_tests::softmig::{installed, record, tag};
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seams:
     a_users_own_tag_is_removed_at_submission,
+    a_pending_job_can_be_changed_to_another_slice,
+    a_split_array_can_be_changed_as_a_whole;
+    others:
     a_user_cannot_edit_the_tag_of_his_job,
     a_tag_that_is_typed_in_the_words_of_softmig_changes_nothing,
     a_users_other_words_are_kept_with_the_tag,
     hold_and_release_change_nothing,
-    a_pending_job_can_be_changed_to_another_slice,
     a_slice_stays_on_one_node_whatever_a_change_allows,
-    a_split_array_can_be_changed_as_a_whole,
     nothing_a_user_writes_looks_like_a_line_of_the_log,
     a_change_that_fails_half_way_lifts_no_limit,
     a_change_that_does_not_ask_for_a_slice_is_refused,

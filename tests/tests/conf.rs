@@ -255,7 +255,6 @@ mod on_a_cluster {
     use super::text_of;
 
     softmig_tests::on_each_slurm!(
-    seldom on 26.05:
         slurm_reads_the_example_files_and_slices_work_with_them,
         the_lua_files_are_the_ones_in_use,
     );

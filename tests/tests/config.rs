@@ -10,15 +10,17 @@ use softmig_tests::softmig::installed;
 use softmig_tests::{Accounting, Builder, Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seams:
     a_cluster_comes_up_from_what_config_prints,
     slices_are_spread_where_slurm_can,
+    a_kept_gpu_is_reserved_where_slurm_can,
+    which_of_two_prologs_runs_is_told;
+    others:
     units_of_mps_reach_slurm,
     mig_instances_of_one_type_are_shared,
     beside_mig_instances_gpus_are_had_whole,
     classes_are_held_to_their_limits,
     the_qos_script_changes_what_changed,
-    a_kept_gpu_is_reserved_where_slurm_can,
-    which_of_two_prologs_runs_is_told,
     a_partition_of_a_node_that_no_line_defines_is_found,
 );
 

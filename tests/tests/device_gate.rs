@@ -11,7 +11,6 @@ use softmig_tests::softmig::{installed, stage};
 use softmig_tests::{Cluster, Gpus, Node, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
     only_programs_with_the_library_open_a_slices_gpu,
     a_gate_without_its_monitor_is_closed,
     a_node_that_cannot_have_a_gate_goes_on_without_one,

@@ -7,15 +7,16 @@ use softmig_tests::softmig::{installed, tag};
 use softmig_tests::{Builder, Gpus, Output, Slurm, User, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
+    seams:
     outside_a_reservation_no_form_of_a_slice_passes,
+    units_of_mps_are_slices_in_every_form;
+    others:
     inside_a_reservation_every_form_passes,
     a_name_that_almost_fits_does_not_fit,
     every_reservation_of_a_list_has_to_fit,
     a_change_meets_the_same_gate,
     a_gate_holds_only_in_its_partition_also_if_that_is_the_default,
     a_job_without_a_partition_takes_its_route,
-    units_of_mps_are_slices_in_every_form,
     a_reserved_gpu_is_never_another_users,
     a_slice_job_gets_its_part_of_the_host,
 );

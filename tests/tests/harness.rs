@@ -11,7 +11,10 @@ use softmig_tests::supervisor::node_cgroups;
 use softmig_tests::{Accounting, Cluster, Gpus, Node, Root, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
+    seams:
+    a_job_can_be_submitted_over_rest,
+    prolog_and_epilog_see_the_job;
+    others:
     a_batch_job_runs,
     three_nodes_run_one_job_each,
     nodes_have_their_own_files,
@@ -20,9 +23,7 @@ on_each_slurm!(
     an_allocation_holds_steps,
     kinds_of_gpus_mix,
     two_clusters_run_at_the_same_time,
-    prolog_and_epilog_see_the_job,
     the_lua_stub_of_a_stage_decides,
-    a_job_can_be_submitted_over_rest,
     running_jobs_survive_a_restart_of_slurmctld,
     reconfigure_reads_the_files_again,
     a_command_that_takes_too_long_fails,

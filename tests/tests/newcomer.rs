@@ -9,7 +9,7 @@ use softmig_tests::config::{FIRST_NODE_PORT, cgroups_usable};
 use softmig_tests::softmig::stage;
 use softmig_tests::{Accounting, Cluster, Gpus, Slurm, on_each_slurm};
 
-on_each_slurm!(seldom on 26.05: the_sites_own_settings_hold_beside_softmigs);
+on_each_slurm!(the_sites_own_settings_hold_beside_softmigs);
 
 /// The findings of softmig's first trial on such a site, by the numbers of that report, and the tests that provoke them:
 /// a file below the workspace, and a function in it.

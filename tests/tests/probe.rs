@@ -7,7 +7,7 @@ use softmig_tests::programs::{LIBRARY, PRELOAD};
 use softmig_tests::softmig::{installed, stage};
 use softmig_tests::{Gpus, Output, Root, Slurm, on_each_slurm};
 
-on_each_slurm!(seldom on 26.05: a_job_with_a_slice_is_not_shown_the_slice_as_a_gpu);
+on_each_slurm!(a_job_with_a_slice_is_not_shown_the_slice_as_a_gpu);
 
 const PROBE: [&str; 3] = ["softmig", "probe", "--json"];
 

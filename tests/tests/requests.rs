@@ -6,8 +6,10 @@ use softmig_tests::softmig::{Explained, explain, installed, tag};
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seams:
     explain_and_slurmctld_give_every_request_the_same_answer,
-    explain_and_the_clients_give_every_request_the_same_answer,
+    explain_and_the_clients_give_every_request_the_same_answer;
+    others:
     figures_per_gpu_become_figures_of_the_job,
     srun_and_salloc_run_every_granted_form,
     srun_refuses_figures_per_gpu_and_says_what_to_type,

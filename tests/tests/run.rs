@@ -8,7 +8,6 @@ use softmig_tests::softmig::{installed, stage};
 use softmig_tests::{Gpus, Machine, Output, Root, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
     in_a_job_its_own_limits_are_named_and_nothing_is_run,
     outside_jobs_the_users_own_job_is_named_and_nothing_is_run,
 );

@@ -5,7 +5,6 @@ use softmig_tests::softmig::installed;
 use softmig_tests::{Cluster, Output, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
     a_job_with_a_slice_sees_its_own_processes_only,
     a_job_without_a_slice_sees_the_output_of_nvidia_smi,
     in_nvidia_smis_place_softmig_finds_the_real_one,

@@ -11,6 +11,7 @@ use softmig_tests::uml::Uml;
 use softmig_tests::{Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seams:
     a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu,
     prolog_and_epilog_run_around_a_job,
     jobs_can_leave_their_cgroup_namespace,

@@ -9,96 +9,106 @@ use crate::place::{project, run, target};
 use crate::stage::LUAS;
 use crate::steps::{Steps, all, cargo};
 use crate::test::Tests;
-use crate::{bindings, layers, tools, words};
+use crate::{bindings, layers, packaging, tools};
 
-/// Every feature that the workspace can have at once; the Lua versions exclude each other.
-const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml,softmig-tests/packages,\
-    softmig-bindings/generate,softmig-exporter/prometheus";
-
-/// Runs all of it, cheapest first.
-pub(crate) fn ci() -> Result<()> {
-    all(|steps| {
-        steps.cargo("format", &["fmt", "--all", "--check"])?;
-        steps.step(
-            "licences, versions and sources of dependencies",
-            tools::dependencies,
-        )?;
-        steps.step("layers of the sources", layers::check)?;
-        steps.step("words of the pages", words::check)?;
-        steps.step("spelling", tools::spelling)?;
-        steps.step("book of the pages", tools::book)?;
-        steps.step("declarations from NVIDIA's headers", bindings::check)?;
-        steps.cargo(
-            "tests of hook/bindings",
-            &[
-                "test",
-                "--locked",
-                "-p",
-                "softmig-bindings",
-                "--features",
-                "generate",
-            ],
-        )?;
-        clippy(steps)?;
-        steps.step("documentation", || {
-            run(
-                cargo(&["doc", "--locked", "--workspace", "--no-deps", "--quiet"])
-                    .env("RUSTDOCFLAGS", "-D warnings"),
-            )
-        })?;
-        steps.step("policy without std", policy_without_std)?;
-        steps.step("races for the ledger, in every order", races)?;
-        steps.step("tests of the record of the whole chain", || {
-            run(Command::new("python3")
-                .args(["-m", "unittest", "discover", "--quiet", "bench/gpu/chain"])
-                .current_dir(project()))
-        })?;
-        // Here already, so that a bad hook is told before any cluster starts.
-        Tests::everything().steps(steps)
-    })
+/// Which checks to run.
+#[derive(clap::Args)]
+pub(crate) struct Ci {
+    /// All that a release needs: also the release build and its packages, each Lua and release of Slurm, containers, guest
+    /// kernels, upgrades, Prometheus, the driver that tests use, and each order of the ledger's races
+    #[arg(long)]
+    full: bool,
 }
 
-fn clippy(steps: &mut Steps) -> Result<()> {
-    let workspace = [
-        "clippy",
-        "--locked",
-        "--quiet",
-        "--workspace",
-        "--all-targets",
-    ];
-    let strict = ["--", "-D", "warnings"];
-    steps.cargo(
-        "clippy",
-        &[&workspace[..], &["--features", FEATURES], &strict].concat(),
-    )?;
-    let old_driver = ["clippy", "--locked", "--quiet", "-p", "softmig-fake-cuda"];
-    steps.cargo(
-        "clippy of the fake driver as it was before CUDA 12",
-        &[&old_driver[..], &["--features", "old"], &strict].concat(),
-    )?;
-    for lua in LUAS {
-        let version = lua.replace('.', "");
-        let features = format!("softmig-job-submit/lua{version},softmig-cli-filter/lua{version}");
-        let modules = [
-            "clippy",
-            "--locked",
-            "--quiet",
-            "-p",
-            "softmig-job-submit",
-            "-p",
-            "softmig-cli-filter",
-            // Not the tests: those load the module into a Lua of their own choice.
-            "--lib",
-            "--no-default-features",
-            "--features",
-            &features,
-        ];
-        steps.cargo(
-            &format!("clippy, Lua {lua}"),
-            &[&modules[..], &strict].concat(),
-        )?;
+impl Ci {
+    /// Runs all of it, cheapest first.
+    pub(crate) fn run(&self) -> Result<()> {
+        all(|steps| {
+            steps.cargo("format", &["fmt", "--all", "--check"])?;
+            steps.step("layers of the sources", layers::check)?;
+            steps.step("spelling", tools::spelling)?;
+            steps.step("book of the pages", tools::book)?;
+            steps.step(
+                "licences, versions and sources of dependencies",
+                tools::dependencies,
+            )?;
+            steps.step("tests of the record of the whole chain", || {
+                run(Command::new("python3")
+                    .args(["-m", "unittest", "discover", "--quiet", "bench/gpu/chain"])
+                    .current_dir(project()))
+            })?;
+            clippy(steps, FEATURES)?;
+            steps.step("documentation", || {
+                run(cargo(&[
+                    "doc",
+                    "--locked",
+                    "--workspace",
+                    "--no-deps",
+                    "--quiet",
+                    FEATURES,
+                ])
+                .env("RUSTDOCFLAGS", "-D warnings"))
+            })?;
+            steps.step("policy without std", policy_without_std)?;
+            if self.full {
+                self.seldom(steps)?;
+            }
+            Tests::for_ci(self.full).steps(steps)?;
+            if self.full {
+                steps.step("packages", packaging::test)?;
+            }
+            Ok(())
+        })
     }
-    Ok(())
+
+    /// Checks of what changes seldom.
+    fn seldom(&self, steps: &mut Steps) -> Result<()> {
+        steps.step("declarations from NVIDIA's headers", bindings::check)?;
+        let generator = [
+            "test",
+            "--locked",
+            "-p=softmig-bindings",
+            "--features=generate",
+        ];
+        steps.cargo("tests of hook/bindings", &generator)?;
+        clippy(steps, EVERYTHING)?;
+        let old_driver = ["-p=softmig-fake-cuda", "--features=old"];
+        steps.cargo(
+            "clippy of the fake driver as it was before CUDA 12",
+            &[&CLIPPY[..], &old_driver, &STRICT].concat(),
+        )?;
+        for lua in LUAS {
+            let version = lua.replace('.', "");
+            let features = format!(
+                "--features=softmig-job-submit/lua{version},softmig-cli-filter/lua{version}"
+            );
+            let modules = [
+                "-p=softmig-job-submit",
+                "-p=softmig-cli-filter",
+                "--no-default-features",
+                &features,
+            ];
+            steps.cargo(
+                &format!("clippy, Lua {lua}"),
+                &[&CLIPPY[..], &modules, &STRICT].concat(),
+            )?;
+        }
+        steps.step("races for the ledger, in every order", races)
+    }
+}
+
+/// The features with which each change is checked.
+const FEATURES: &str = "--features=softmig-tests/cluster";
+/// Every feature that the workspace can have at once; the Lua versions exclude each other.
+const EVERYTHING: &str = "--features=softmig-tests/full,softmig-tests/packages,\
+    softmig-bindings/generate,softmig-exporter/prometheus";
+
+const CLIPPY: [&str; 3] = ["clippy", "--locked", "--quiet"];
+const STRICT: [&str; 3] = ["--", "-D", "warnings"];
+
+fn clippy(steps: &mut Steps, features: &str) -> Result<()> {
+    let workspace = ["--workspace", "--all-targets", features];
+    steps.cargo("clippy", &[&CLIPPY[..], &workspace, &STRICT].concat())
 }
 
 /// Loom replaces the atomics, so all that the tests link is built for it, in a folder of its own.

@@ -6,12 +6,12 @@
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use softmig_tests::softmig::{demo_stage, installed_from};
+use anyhow::{Context, Result, anyhow};
+use softmig_tests::softmig::installed;
 use softmig_tests::{Cluster, Gpus, Slurm};
 
 use crate::narrator::Narrator;
-use crate::place::{project, run};
+use crate::place::run;
 use crate::{programs, roots, stage, tour, work};
 
 /// Makes what is missing, then shows it, as root.
@@ -27,17 +27,18 @@ pub(crate) fn demo(slurm: Slurm) -> Result<()> {
         run(Command::new("sudo").arg("-v"))?;
     }
     let start = Instant::now();
+    // Not beside each other: both may install a package.
+    roots::needs()?;
+    programs::needs()?;
     std::thread::scope(|scope| {
         // One waits for the network, the other for the processors.
         let debian = scope.spawn(|| roots::build_for(&[slurm]));
-        build()?;
-        match debian.join() {
-            Ok(built) => built,
-            Err(_) => bail!("building the Debian root panicked"),
-        }
+        stage::quick(&stage::PARTS)?;
+        programs::build()?;
+        debian
+            .join()
+            .map_err(|_| anyhow!("building the Debian root panicked"))?
     })?;
-    // Not beside the root: both may install a package.
-    programs::build()?;
     println!("Ready after {:.1} s.", start.elapsed().as_secs_f64());
     if root {
         return show(slurm);
@@ -48,21 +49,10 @@ pub(crate) fn demo(slurm: Slurm) -> Result<()> {
         .args(["show-demo", "--slurm", &slurm.to_string()]))
 }
 
-/// softmig, and the program that makes clusters.
-fn build() -> Result<()> {
-    // Debian's Slurm has this Lua; the other builds of the modules would take as long again.
-    stage::build_in(&demo_stage(), &["5.1"])?;
-    run(Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--locked", "--bin", "softmig-cluster"])
-        // With the features that this program was built with, so that nothing is built again.
-        .args(["-p", "xtask", "-p", "softmig-tests"])
-        .current_dir(project()))
-}
-
 /// The part that needs root: a cluster, and a tour of it.
 pub(crate) fn show(slurm: Slurm) -> Result<()> {
     let start = Instant::now();
-    let cluster = installed_from(demo_stage(), slurm)
+    let cluster = installed(slurm)
         .programs()
         .nodes(2)
         .gpus([Gpus::l40s(2)])

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use library::Library;
 
+use crate::stage::HOOK;
+
 /// The largest that the library may be. Every process maps it; a jump means that a part of std came in, or text of
 /// messages that it never prints.
 const CEILING: usize = 384 * 1024;
@@ -50,10 +52,9 @@ const PANIC: [&str; 3] = ["abort", "rust_eh_personality", "_Unwind_Resume"];
 /// Checks this library, or the one in target/stage and all programs there.
 pub(crate) fn check(path: Option<PathBuf>) -> Result<()> {
     if path.is_none() {
-        floors::check(&softmig_tests::softmig::stage())?;
+        floors::check(&softmig_tests::softmig::shipped())?;
     }
-    let staged = || softmig_tests::softmig::stage().join("usr/lib/softmig/staged/libsoftmig.so");
-    let path = path.unwrap_or_else(staged);
+    let path = path.unwrap_or_else(|| softmig_tests::softmig::shipped().join(HOOK));
     ensure!(
         path.exists(),
         "{} does not exist: run `cargo xtask stage`",

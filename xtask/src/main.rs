@@ -3,6 +3,7 @@
 mod bench;
 mod bindings;
 mod ci;
+mod count;
 mod demo;
 mod gates;
 mod grafana;
@@ -22,7 +23,6 @@ mod test;
 mod tools;
 mod tour;
 mod wheel;
-mod words;
 mod work;
 
 use std::process::ExitCode;
@@ -47,18 +47,16 @@ enum Task {
         #[arg(long)]
         slurm: Slurm,
     },
-    /// Run all tests, with what they need: Debian roots, a release build, sudo for the clusters
+    /// Run the tests, with what they need: Debian roots, a build, sudo for the clusters
     Test(test::Tests),
     /// Check all that must hold before a change goes in
-    Ci,
+    Ci(ci::Ci),
     /// Make hook/sys, the declarations of the driver's functions, from NVIDIA's headers
     Bindings(bindings::Bindings),
     /// Check the licences of dependencies, and that each is there in one version
     Dependencies,
     /// Check that the files of a crate import only downwards
     Layers,
-    /// Check that the pages are written in plain words
-    Words,
     /// Check the spelling of all files
     Spelling,
     /// Build the pages as a book, in target/book
@@ -68,6 +66,8 @@ enum Task {
         /// The library; without it the one in target/stage
         library: Option<std::path::PathBuf>,
     },
+    /// Count the lines of code of the product and of tests
+    Count,
     /// Measure what softmig costs, and write it to bench/results
     Bench,
     /// Build the Debian roots of test clusters that are missing, in target/roots, and their container runtimes
@@ -97,18 +97,18 @@ impl Task {
             Task::Demo { slurm } => demo::demo(slurm),
             Task::ShowDemo { slurm } => demo::show(slurm),
             Task::Test(tests) => tests.run(),
-            Task::Ci => ci::ci(),
+            Task::Ci(ci) => ci.run(),
             Task::Bindings(bindings) => bindings.run(),
             Task::Dependencies => tools::dependencies(),
             Task::Layers => layers::check(),
-            Task::Words => words::check(),
             Task::Spelling => tools::spelling(),
             Task::Book => tools::book(),
             Task::Gates { library } => gates::check(library),
+            Task::Count => count::count(),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build().and_then(|()| runtimes::build()),
-            Task::Programs => programs::build().map(drop),
-            Task::Stage => stage::build().map(drop),
+            Task::Programs => stage::quick(&stage::PARTS).and_then(|()| programs::build()),
+            Task::Stage => stage::build(),
             Task::Packages(packages) => packages.run(),
         }
     }

@@ -17,6 +17,7 @@ const STAMP: &str = ".softmig-root";
 
 /// Builds all roots with Slurm that are missing or out of date.
 pub(crate) fn build() -> Result<()> {
+    needs()?;
     build_for(&Slurm::ALL)
 }
 
@@ -26,6 +27,11 @@ pub(crate) fn build_for(versions: &[Slurm]) -> Result<()> {
         [] => Ok(()),
         [gone, ..] => bail!("{gone}"),
     }
+}
+
+/// Installs debootstrap where it is missing.
+pub(crate) fn needs() -> Result<()> {
+    need("debootstrap", "debootstrap", "makes Debian roots")
 }
 
 /// A version that Debian does not have any more: the Slurm of a release that is not out yet changes.
@@ -54,6 +60,7 @@ pub(crate) fn build_what_debian_has(versions: &[Slurm]) -> Result<Vec<Gone>> {
 
 /// Builds the root with the oldest C library that packages are tried with.
 pub(crate) fn build_oldest() -> Result<()> {
+    needs()?;
     build_all(vec![Plan {
         slurm: None,
         suite: OLDEST,
@@ -83,7 +90,6 @@ fn build_all(plans: Vec<Plan>) -> Result<Vec<Gone>> {
     if missing.is_empty() {
         return Ok(Vec::new());
     }
-    need("debootstrap", "debootstrap", "makes Debian roots")?;
     std::thread::scope(|scope| {
         let builds: Vec<_> = missing
             .iter()

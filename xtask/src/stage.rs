@@ -1,15 +1,19 @@
-//! Builds softmig and lays it out as packages bring it: `target/stage` is a tree like `/`.
+//! Builds softmig and lays it out as packages bring it, in a tree like `/`: `target/stage` for packages, `target/tested` for tests.
 //!
 //! It has nothing in /etc, which is the site's, and no library under the name that processes load: `softmig install` makes
 //! both out of this tree.
 
-use crate::old_libc;
-use crate::place::{project, run, target};
-use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+
+use anyhow::{Context, Result};
+use softmig_tests::softmig::shipped;
+
+use crate::old_libc;
+use crate::place::{project, run, target};
+use crate::steps::cargo;
 
 /// The Lua versions that Slurm is built with.
 pub(crate) const LUAS: [&str; 3] = ["5.1", "5.3", "5.4"];
@@ -45,58 +49,35 @@ const FILES: [(&str, &str); 20] = [
     ("containers/softmig.json", CONTAINERS),
 ];
 
-/// Builds all and returns the tree.
-pub(crate) fn build() -> Result<PathBuf> {
-    let stage = softmig_tests::softmig::stage();
-    build_in(&stage, &LUAS)?;
-    manual(&stage)?;
-    documents(&stage)?;
-    Ok(stage)
-}
+/// The Lua of Debian's Slurm: default in the crates of the modules, so that it is what a build of the workspace makes.
+const QUICK_LUA: &str = "5.1";
 
-/// Builds the Lua modules for these versions only, and all other programs; no manual pages.
-pub(crate) fn build_in(stage: &Path, luas: &[&str]) -> Result<()> {
+/// What clusters run, where cargo is not told to build the whole workspace.
+pub(crate) const PARTS: [&str; 14] = [
+    "-p=softmig",
+    "-p=softmig-monitor",
+    "-p=softmig-exporter",
+    "-p=softmig-prolog",
+    "-p=softmig-epilog",
+    "-p=softmig-job-submit",
+    "-p=softmig-cli-filter",
+    "-p=softmig-fake-cuda",
+    "-p=softmig-fake-nvml",
+    "-p=softmig-fake-rm",
+    "-p=softmig-tests",
+    "--lib",
+    "--bins",
+    "--examples",
+];
+
+/// Builds what is shipped into target/stage, for old C libraries and each Lua, and has clusters run that.
+pub(crate) fn build() -> Result<()> {
+    let stage = shipped();
     println!("Building softmig (release) into {}.", stage.display());
-    let stage = &stage.to_path_buf();
-    // Files that an earlier release laid out elsewhere must not be installed too.
-    if stage.exists() {
-        fs::remove_dir_all(stage).with_context(|| format!("removing {}", stage.display()))?;
-    }
-    lua_modules(stage, luas)?;
-    node_binaries(stage)?;
-    hook(stage)?;
-    let built = old_libc::build(&[
-        "-p",
-        "softmig",
-        "-p",
-        "softmig-monitor",
-        "-p",
-        "softmig-exporter",
-    ])?;
-    for (name, at) in [
-        ("softmig", "usr/bin/softmig"),
-        ("softmig-monitor", "usr/libexec/softmig-monitor"),
-        ("softmig-exporter", "usr/libexec/softmig-exporter"),
-    ] {
-        place(&built.join(name), &stage.join(at), 0o755)?;
-    }
-    for (conf, folder) in FILES {
-        let from = project().join("conf").join(conf);
-        let name = from.file_name().context("a file without a name")?;
-        let runs = from.extension().is_some_and(|end| end == "sh");
-        let mode = if runs { 0o755 } else { 0o644 };
-        place(&from, &stage.join(folder).join(name), mode)?;
-    }
-    Ok(())
-}
-
-/// One build of each module for each Lua: they differ in the interpreter's calls.
-fn lua_modules(stage: &Path, luas: &[&str]) -> Result<()> {
-    let modules = ["job-submit", "cli-filter"];
-    for lua in luas {
-        let features = modules
-            .map(|module| format!("softmig-{module}/lua{}", lua.replace('.', "")))
-            .join(",");
+    clear(&stage)?;
+    for lua in LUAS {
+        let version = lua.replace('.', "");
+        let features = format!("softmig-job-submit/lua{version},softmig-cli-filter/lua{version}");
         let built = old_libc::build(&[
             "-p",
             "softmig-job-submit",
@@ -106,53 +87,120 @@ fn lua_modules(stage: &Path, luas: &[&str]) -> Result<()> {
             "--features",
             &features,
         ])?;
-        for module in modules {
-            let name = format!("softmig_{}.so", module.replace('-', "_"));
-            place(
-                &built.join(format!("lib{name}")),
-                &stage.join("usr/lib/softmig/lua").join(lua).join(name),
-                0o755,
-            )?;
-        }
+        lua_modules(&stage, lua, &built)?;
+    }
+    // Prolog and epilog run on any node, whatever its C library.
+    let built = old_libc::build_static(&["-p", "softmig-prolog", "-p", "softmig-epilog"])?;
+    programs(&stage, &built, &["softmig-prolog", "softmig-epilog"])?;
+    let built = old_libc::build(&[
+        "-p",
+        "softmig",
+        "-p",
+        "softmig-monitor",
+        "-p",
+        "softmig-exporter",
+    ])?;
+    programs(&stage, &built, &DYNAMIC)?;
+    run(&mut cargo(&[
+        "build",
+        "--quiet",
+        "--locked",
+        "-p=softmig",
+        "--example=manual",
+    ]))?;
+    others(&stage)?;
+    remove(&softmig_tests::softmig::stage())?;
+    std::os::unix::fs::symlink("stage", softmig_tests::softmig::stage())
+        .context("linking target/tested")
+}
+
+/// Builds the same without optimizing it, for this machine's C library and Debian's Lua, into target/tested. `what` says
+/// which crates; the drivers of the tests are built with them.
+pub(crate) fn quick(what: &[&str]) -> Result<()> {
+    let stage = softmig_tests::softmig::stage();
+    println!("Building softmig into {}.", stage.display());
+    run(cargo(&["build", "--quiet", "--locked"]).args(what))?;
+    clear(&stage)?;
+    let built = target().join("debug");
+    lua_modules(&stage, QUICK_LUA, &built)?;
+    programs(&stage, &built, &["softmig-prolog", "softmig-epilog"])?;
+    programs(&stage, &built, &DYNAMIC)?;
+    others(&stage)
+}
+
+/// The programs that are linked with the C library of the machine that they run on.
+const DYNAMIC: [&str; 3] = ["softmig", "softmig-monitor", "softmig-exporter"];
+
+/// Places programs out of the folder in which cargo left them.
+fn programs(stage: &Path, built: &Path, names: &[&str]) -> Result<()> {
+    for name in names {
+        let folder = match *name {
+            "softmig" => "usr/bin",
+            _ => "usr/libexec",
+        };
+        place(&built.join(name), &stage.join(folder).join(name), 0o755)?;
     }
     Ok(())
 }
 
-/// Prolog and epilog run on any node, whatever its C library.
-fn node_binaries(stage: &Path) -> Result<()> {
-    let built = old_libc::build_static(&["-p", "softmig-prolog", "-p", "softmig-epilog"])?;
-    for name in ["softmig-prolog", "softmig-epilog"] {
-        place(
-            &built.join(name),
-            &stage.join("usr/libexec").join(name),
-            0o755,
-        )?;
+/// The modules that Slurm's Lua loads.
+fn lua_modules(stage: &Path, lua: &str, built: &Path) -> Result<()> {
+    for name in ["softmig_job_submit.so", "softmig_cli_filter.so"] {
+        let to = stage.join("usr/lib/softmig/lua").join(lua).join(name);
+        place(&built.join(format!("lib{name}")), &to, 0o755)?;
     }
     Ok(())
+}
+
+/// All that is the same in each build.
+fn others(stage: &Path) -> Result<()> {
+    hook(stage)?;
+    for (conf, folder) in FILES {
+        let from = project().join("conf").join(conf);
+        let name = from.file_name().context("a file without a name")?;
+        let runs = from.extension().is_some_and(|end| end == "sh");
+        let mode = if runs { 0o755 } else { 0o644 };
+        place(&from, &stage.join(folder).join(name), mode)?;
+    }
+    // Manual pages and completions.
+    run(Command::new(target().join("debug/examples/manual")).arg(stage.join("usr/share")))?;
+    documents(stage)
+}
+
+/// Files that an earlier build laid out elsewhere must not be installed too.
+fn clear(stage: &Path) -> Result<()> {
+    remove(stage)?;
+    fs::create_dir_all(stage).with_context(|| format!("making {}", stage.display()))
+}
+
+fn remove(stage: &Path) -> Result<()> {
+    let gone = match fs::symlink_metadata(stage) {
+        Err(_) => Ok(()),
+        Ok(found) if found.is_dir() => fs::remove_dir_all(stage),
+        Ok(_) => fs::remove_file(stage),
+    };
+    gone.with_context(|| format!("removing {}", stage.display()))
 }
 
 /// The library in every process, in its own profile: without std. It lies beside its place: a tree that is unpacked over
 /// another must not write into what every process loads, and `softmig install --hook` tries it first.
 fn hook(stage: &Path) -> Result<()> {
-    run(Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--locked", "--profile", "hook"])
-        .args(["-p", "softmig-hook"])
-        .current_dir(project()))?;
+    run(&mut cargo(&[
+        "build",
+        "--quiet",
+        "--locked",
+        "--profile=hook",
+        "-p=softmig-hook",
+    ]))?;
     place(
         &target().join("hook/libsoftmig_hook.so"),
-        &stage.join("usr/lib/softmig/staged/libsoftmig.so"),
+        &stage.join(HOOK),
         0o755,
     )
 }
 
-/// Manual pages and completions, by the debug build that the tests use too.
-fn manual(stage: &Path) -> Result<()> {
-    run(Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--locked", "-p", "softmig"])
-        .args(["--example", "manual", "--"])
-        .arg(stage.join("usr/share"))
-        .current_dir(project()))
-}
+/// Where it lies in the tree.
+pub(crate) const HOOK: &str = "usr/lib/softmig/staged/libsoftmig.so";
 
 /// The pages, in folders as in the repository, so that their links hold.
 fn documents(stage: &Path) -> Result<()> {
@@ -160,13 +208,14 @@ fn documents(stage: &Path) -> Result<()> {
     for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] {
         place(&project().join(name), &folder.join(name), 0o644)?;
     }
-    for page in fs::read_dir(project().join("docs"))? {
-        let page = page?;
-        place(
-            &page.path(),
-            &folder.join("docs").join(page.file_name()),
-            0o644,
-        )?;
+    for pages in ["docs", "docs/decisions"] {
+        for page in fs::read_dir(project().join(pages))? {
+            let page = page?.path();
+            let name = page.file_name().context("a page without a name")?;
+            if page.is_file() {
+                place(&page, &folder.join(pages).join(name), 0o644)?;
+            }
+        }
     }
     Ok(())
 }

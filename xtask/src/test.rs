@@ -1,8 +1,8 @@
-//! `cargo xtask test`: every test there is, with all that the tests need.
+//! `cargo xtask test`: the tests of the code, and those on clusters, with all that they need.
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use softmig_tests::Slurm;
 
 use crate::place::{run, target};
@@ -12,36 +12,26 @@ use crate::{gates, programs, prometheus, roots, runtimes, stage};
 /// Which tests to run.
 #[derive(clap::Args)]
 pub(crate) struct Tests {
-    /// The Slurm of the cluster tests
-    #[arg(long, value_name = "22.05|24.11|26.05|all", default_value = "all", value_parser = versions)]
-    slurm: Versions,
-    /// Also the tests in a guest kernel with control groups of version 2 (User Mode Linux)
+    /// Only the tests on clusters of this Slurm; otherwise those of 24.11, and on each release those in which it differs
+    #[arg(long, value_name = "22.05|24.11|26.05", conflicts_with = "full")]
+    slurm: Option<Slurm>,
+    /// All tests there are, with the release build: each release of Slurm, containers, upgrades, control groups of version 2
+    /// in User Mode Linux, Prometheus, the driver that tests use
     #[arg(long)]
-    uml: bool,
-    /// Only the tests that need no cluster: no root, no Debian, a few seconds
-    #[arg(long, conflicts_with = "uml")]
+    full: bool,
+    /// Only the tests that need no cluster: no root, no Debian, a few minutes
+    #[arg(long, conflicts_with_all = ["full", "slurm"])]
     fast: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
 
-/// Versions of Slurm; a type of its own, since clap would take a list for an option given several times.
-#[derive(Clone)]
-struct Versions(Vec<Slurm>);
-
-fn versions(text: &str) -> Result<Versions> {
-    match text {
-        "all" => Ok(Versions(Slurm::ALL.into())),
-        one => Ok(Versions(vec![one.parse()?])),
-    }
-}
-
 impl Tests {
-    /// The tests that `.ci/run` runs.
-    pub(crate) fn everything() -> Tests {
+    /// The tests that `.ci/run` runs, or all.
+    pub(crate) fn for_ci(full: bool) -> Tests {
         Tests {
-            slurm: Versions(Slurm::ALL.into()),
-            uml: true,
+            slurm: None,
+            full,
             fast: false,
             filter: None,
         }
@@ -55,90 +45,124 @@ impl Tests {
 
     /// The needs and the time that a reader should know before it starts.
     fn needs(&self) -> &'static str {
-        match (self.fast, rustix::process::geteuid().is_root()) {
-            (true, _) => "Unit, doc and integration tests; they need nothing but Rust.",
-            (false, true) => {
-                "Cluster tests need debootstrap (installed with apt where it is missing) and Debian roots below target/."
+        match self {
+            Tests { fast: true, .. } => {
+                "Unit, doc and integration tests. They need nothing but Rust: 5 minutes on two cores."
             }
-            (false, false) => {
-                "Cluster tests need root, which they get from sudo, debootstrap (installed with apt where it is missing) \
-                 and Debian roots below target/. Everything is built as you."
+            Tests { full: true, .. } => {
+                "All tests: an hour and a half on two cores. As root, or with sudo; see CONTRIBUTING.md."
+            }
+            _ => {
+                "Tests of the code and on clusters: 12 minutes on two cores, and 10 more the first time. Cluster tests need root, \
+                 which they get from sudo, debootstrap (installed with apt where it is missing) and Debian roots below target/."
             }
         }
+    }
+
+    /// Whether releases other than 24.11, containers and guests are compiled in.
+    fn is_wide(&self) -> bool {
+        self.full || self.slurm.is_some()
     }
 
     /// Prepares and tests.
     pub(crate) fn steps(&self, steps: &mut Steps) -> Result<()> {
-        let mut versions = self.slurm.0.clone();
-        if !self.fast {
-            let gone = steps.step("Debian roots with Slurm", || {
-                roots::build_what_debian_has(&versions)
-            })?;
-            for gone in gone {
-                ensure!(versions.len() > 1, "{gone}");
-                versions.retain(|slurm| *slurm != gone.slurm);
-                steps.note(format!("Slurm {} was not tested: {gone}", gone.slurm));
-            }
-            if versions.contains(&Slurm::V24_11) {
-                steps.step("container runtimes", runtimes::build)?;
-            }
-            steps.step("release build into target/stage", || {
-                stage::build().map(drop)
-            })?;
-            steps.step("what the hook asks of processes", || gates::check(None))?;
-            steps.step("test clients and the fake driver", || {
-                programs::build().map(drop)
-            })?;
-            steps.step("Prometheus and node_exporter", prometheus::bring)?;
+        if self.fast {
+            return steps.step("tests without clusters", || {
+                run(self.filtered(&mut cargo(&[
+                    "test",
+                    "--locked",
+                    "--workspace",
+                    "--no-fail-fast",
+                ])))
+            });
         }
-        if self.uml {
+        let releases = self.prepare(steps)?;
+        if self.slurm.is_none() {
+            steps.step("unit, doc and integration tests", || {
+                let mut tests = cargo(&["test", "--locked", "--no-fail-fast"]);
+                tests.args(CODE);
+                if !self.full {
+                    tests.args(FAKE_DRIVER.map(|name| format!("--exclude={name}")));
+                }
+                run(self.filtered(&mut tests))
+            })?;
+        }
+        if self.full && self.filter.is_none() {
+            steps.step("metrics, with a real Prometheus", prometheus::test)?;
+        }
+        steps.step("cluster tests", || self.cluster_tests(&releases))
+    }
+
+    /// Makes all that clusters need. Returns the releases of Slurm that there are.
+    fn prepare(&self, steps: &mut Steps) -> Result<Vec<Slurm>> {
+        let mut releases = self.slurm.map_or(Slurm::ALL.into(), |one| vec![one]);
+        // Not beside each other: both may install a package.
+        roots::needs()?;
+        programs::needs()?;
+        let gone = steps.step("Debian roots with Slurm, and a build beside them", || {
+            std::thread::scope(|scope| {
+                // One waits for the network, the other for the processors.
+                let debian = scope.spawn(|| roots::build_what_debian_has(&releases));
+                stage::quick(&CODE)?;
+                debian
+                    .join()
+                    .map_err(|_| anyhow!("building the Debian roots panicked"))?
+            })
+        })?;
+        for gone in gone {
+            ensure!(releases.len() > 1, "{gone}");
+            releases.retain(|slurm| *slurm != gone.slurm);
+            steps.note(format!("Slurm {} was not tested: {gone}", gone.slurm));
+        }
+        steps.step("test clients", programs::build)?;
+        let hook = softmig_tests::softmig::stage().join(stage::HOOK);
+        steps.step("what the hook asks of processes", || {
+            gates::check(Some(hook))
+        })?;
+        if self.is_wide() {
+            steps.step("container runtimes", runtimes::build)?;
+            steps.step("Prometheus and node_exporter", prometheus::bring)?;
             steps.step("kernel of the guests", || {
                 softmig_tests::uml::ensure(&target())
             })?;
         }
-        steps.step("unit, doc and integration tests", || {
-            run(self.filtered(&mut cargo(&[
-                "test",
-                "--locked",
-                "--workspace",
-                "--no-fail-fast",
-            ])))
-        })?;
-        if self.fast {
-            return Ok(());
+        if self.full {
+            steps.step("release build", stage::build)?;
+            steps.step("what the programs ask of a C library", || {
+                gates::check(None)
+            })?;
         }
-        if self.filter.is_none() {
-            steps.step("metrics, with a real Prometheus", prometheus::test)?;
-        }
-        steps.step("cluster tests", || self.cluster_tests(&versions))
+        Ok(releases)
     }
 
-    /// The tests that start clusters, and the guests' if wanted.
-    fn cluster_tests(&self, versions: &[Slurm]) -> Result<()> {
-        let features = if self.uml { "cluster,uml" } else { "cluster" };
-        let mut command = cargo(&["test", "--locked", "--no-fail-fast", "-p", "softmig-tests"]);
-        // Not `--test *`, which asks for the features of them all.
-        command.args(["--features", features, "--tests"]);
+    fn cluster_tests(&self, releases: &[Slurm]) -> Result<()> {
+        let features = match self.is_wide() {
+            true => "--features=softmig-tests/full",
+            false => "--features=softmig-tests/cluster",
+        };
+        // The whole workspace, so that nothing that the other tests use is built again with other features.
+        let mut tests = cargo(&[
+            "test",
+            "--locked",
+            "--workspace",
+            "--test=behaviour",
+            features,
+        ]);
         if !rustix::process::geteuid().is_root() {
             // Only the tests themselves: what cargo writes stays the user's.
-            command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "sudo -E");
+            tests.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "sudo -E");
         }
-        let command = self.filtered(&mut command);
-        command.arg("--test-threads=4");
-        // Tests that name no version run on the root of 22.05, where that is built.
-        if let ([only @ (Slurm::V24_11 | Slurm::V26_05)], None) = (versions, &self.filter) {
-            command.arg(module_of(*only));
-        }
-        if versions == [Slurm::V26_05] {
-            command.arg("--include-ignored");
+        self.filtered(&mut tests).arg("--test-threads=4");
+        if let (Some(slurm), None) = (self.slurm, &self.filter) {
+            tests.arg(module_of(slurm));
         }
         // Beside a filter: a second one would add tests, not take any away.
         for other in Slurm::ALL {
-            if !versions.contains(&other) {
-                command.args(["--skip", &module_of(other)]);
+            if !releases.contains(&other) {
+                tests.args(["--skip", &module_of(other)]);
             }
         }
-        run(command)
+        run(&mut tests)
     }
 
     /// Adds `-- FILTER`.
@@ -146,6 +170,17 @@ impl Tests {
         command.arg("--").args(&self.filter)
     }
 }
+
+/// All crates but that of the tests on clusters.
+const CODE: [&str; 2] = ["--workspace", "--exclude=softmig-tests"];
+
+/// The crates of the driver that tests use, whose own tests say nothing about softmig.
+const FAKE_DRIVER: [&str; 4] = [
+    "softmig-fake-cuda",
+    "softmig-fake-node",
+    "softmig-fake-nvml",
+    "softmig-fake-rm",
+];
 
 /// The beginning of the names of a version's tests.
 fn module_of(slurm: Slurm) -> String {

@@ -20,7 +20,7 @@ pub(crate) fn tour(cluster: &Cluster, narrator: &mut Narrator) -> Result<()> {
     let job = submission(cluster, narrator, &explained)?;
     let node = placement(cluster, narrator, &job)?;
     limits(narrator, node, &job, &explained)?;
-    let neighbour = a_neighbour(cluster, narrator, node)?;
+    let neighbour = a_neighbour(cluster, narrator, node, &job)?;
     node.start_driver()?;
     let monitor = work::enforcement(cluster, narrator, node)?;
     work::refusal(narrator, &job, &explained)?;
@@ -108,7 +108,9 @@ fn limits(narrator: &mut Narrator, node: &Node, job: &str, explained: &Explained
     let listed = narrator
         .types_on(node, "alice", &format!("ls -l {conf}"))?
         .ok()?;
-    must_show(&listed, "-rw-r--r-- 1 root root ")?;
+    // From 26.05 on it has the name of the run's SLUID too: a second link.
+    must_show(&listed, "-rw-r--r-- ")?;
+    must_show(&listed, " root root ")?;
     let text = narrator
         .types_on(node, "alice", &format!("cat {conf}"))?
         .ok()?;
@@ -124,7 +126,12 @@ fn limits(narrator: &mut Narrator, node: &Node, job: &str, explained: &Explained
     Ok(())
 }
 
-fn a_neighbour(cluster: &Cluster, narrator: &mut Narrator, node: &Node) -> Result<String> {
+fn a_neighbour(
+    cluster: &Cluster,
+    narrator: &mut Narrator,
+    node: &Node,
+    first: &str,
+) -> Result<String> {
     narrator.step("bob gets half a GPU, on the same one, beside alice's quarter.");
     let half = "--gres=gpu:l40s.2:1";
     let said = narrator
@@ -135,8 +142,8 @@ fn a_neighbour(cluster: &Cluster, narrator: &mut Narrator, node: &Node) -> Resul
     let placed = narrator.types("bob", &place_of(&job))?.ok()?;
     must_show(&placed, &format!("Nodes={} ", node.name()))?;
     must_show(&placed, "GRES=shard:l40s:2")?;
-    let files = "grep -E 'UID|LIMIT=|GPUS' /var/run/softmig/*.conf";
-    let confs = narrator.types_on(node, "bob", files)?.ok()?;
+    let files = format!("grep -E 'UID|LIMIT=|GPUS' /var/run/softmig/{{{first},{job}}}.conf");
+    let confs = narrator.types_on(node, "bob", &files)?.ok()?;
     let gpus: Vec<&str> = confs
         .lines()
         .filter_map(|line| Some(line.split_once("SOFTMIG_GPUS=")?.1))

@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use softmig_tests::programs::{FOLDER, tree};
-use softmig_tests::softmig::{Explained, demo_stage};
+use softmig_tests::softmig::{Explained, stage};
 use softmig_tests::{Client, Cluster, Node};
 
 use crate::narrator::{Narrator, must_show};
+use crate::stage::HOOK;
 
 /// The bytes that the program takes at a time.
 const STEP: u64 = 2 << 20;
@@ -145,10 +146,10 @@ fn limited(command: &[&str]) -> Result<String> {
         options.join(" "),
         command.join(" ")
     );
-    let output = Command::new(demo_stage().join("usr/bin/softmig"))
+    let output = Command::new(stage().join("usr/bin/softmig"))
         .arg("run")
         .arg("--library")
-        .arg(demo_stage().join("usr/lib/softmig/libsoftmig.so"))
+        .arg(stage().join(HOOK))
         .args(options)
         .args(command)
         .stdin(Stdio::null())

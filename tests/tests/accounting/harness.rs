@@ -6,7 +6,6 @@ use softmig_tests::{Accounting, Cluster, Slurm, on_each_slurm};
 use super::cluster;
 
 on_each_slurm!(
-    seldom on 26.05:
     jobs_are_kept,
     a_user_without_an_account_is_refused,
     a_limit_that_is_not_enforced_refuses_no_job,

@@ -6,7 +6,7 @@ use softmig_tests::{Builder, Slurm, on_each_slurm};
 use super::{cluster, run};
 
 on_each_slurm!(
-    seldom on 26.05:
+    seams:
     mps_reaches_job_submit_where_slurm_knows_the_name,
     mps_is_refused_by_the_client_where_slurm_does_not,
     cli_filter_comes_before_the_client_refuses,

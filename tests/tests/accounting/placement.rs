@@ -6,10 +6,11 @@ use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
 use super::{class, cluster, end, run, stay};
 
 on_each_slurm!(
-    seldom on 26.05:
+    seams:
+    shards_are_spread_where_slurm_can;
+    others:
     the_higher_qos_gets_the_freed_shard,
     shards_are_packed,
-    shards_are_spread_where_slurm_can,
     shards_of_one_moment_are_spread_where_slurm_can,
 );
 

@@ -6,7 +6,7 @@ use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
 use super::{cluster, end, run, stay};
 
 on_each_slurm!(
-    seldom on 26.05:
+    seams:
     a_reserved_type_is_kept_from_those_who_name_it,
     a_request_without_type_takes_a_reserved_gpu,
     a_reservation_of_a_gpu_alone_takes_every_processor,

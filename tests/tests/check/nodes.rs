@@ -5,7 +5,7 @@ use softmig_tests::config::cgroups_usable;
 use softmig_tests::programs::{LIBRARY, PRELOAD};
 use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
-use crate::{GPUS, POLICY, Said, beside_control_groups, check_with, site};
+use crate::check::{GPUS, POLICY, Said, beside_control_groups, check_with, site};
 
 on_each_slurm!(
     a_node_is_looked_at_from_inside,

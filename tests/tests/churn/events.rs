@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
-use crate::deck::Event;
-use crate::site::Site;
+use crate::churn::deck::Event;
+use crate::churn::site::Site;
 
 /// An effect to undo on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use softmig_fake_node::Node as Driver;
 use softmig_tests::supervisor::node_cgroups;
 use softmig_tests::{Cluster, Node};
 
-use crate::site::USERS;
+use crate::churn::site::USERS;
 
 /// Which prologs and epilogs slurmd ran on a node.
 const CALLS: &str = "/var/lib/softmig/calls";

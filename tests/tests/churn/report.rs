@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::deck::{Event, KINDS};
-use crate::jobs::Found;
+use crate::churn::deck::{Event, KINDS};
+use crate::churn::jobs::Found;
 
 #[derive(Debug)]
 pub struct Report {
@@ -46,7 +46,8 @@ impl Report {
         let wrong: Vec<&Found> = self.found.iter().filter(wrong).collect();
         ensure!(wrong.is_empty(), "seed {}: {wrong:#?}", self.seed);
         // As many as there are GPUs on nodes that were set down.
-        let down = self.events.get(&Event::Down).copied().unwrap_or(0) * crate::site::GPUS as usize;
+        let down =
+            self.events.get(&Event::Down).copied().unwrap_or(0) * crate::churn::site::GPUS as usize;
         let beside = self.found.iter().filter(|it| **it == Found::Beside).count();
         ensure!(
             beside <= down,

@@ -11,11 +11,11 @@ use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Client, Cluster, Gpus, Node, Slurm};
 
-use crate::deck::Event;
-use crate::events::Undo;
-use crate::jobs::{self, Found};
-use crate::left::{control_groups, launched_twice, left, noted, without_epilog};
-use crate::report::Report;
+use crate::churn::deck::Event;
+use crate::churn::events::Undo;
+use crate::churn::jobs::{self, Found};
+use crate::churn::left::{control_groups, launched_twice, left, noted, without_epilog};
+use crate::churn::report::Report;
 
 /// Slurm's words for a job that no node could ever run.
 const NOT_YET: &str = "Requested node configuration is not available";

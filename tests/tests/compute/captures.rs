@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::stand::{Stand, in_some_try, number, run};
+use crate::compute::stand::{Stand, in_some_try, number, run};
 
 /// A client's words on its captures, how often an event was recorded in one, and its share in percent.
 fn captures(mode: &str, percent: Option<&str>) -> Result<(String, u64, f64)> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::stand::{JOB, Running, Stand, busy, in_some_try, run};
+use crate::compute::stand::{JOB, Running, Stand, busy, in_some_try, run};
 
 /// A client that works on two GPUs at the same time.
 const BOTH: [&str; 6] = ["several", "100000", "500", "1", "0", "1"];

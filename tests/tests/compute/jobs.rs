@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 
-use crate::liveness::{OVERRUN, took};
-use crate::site::{MONITOR, QUARTER, Site};
-use crate::stand::{in_some_try, share_in};
+use crate::compute::liveness::{OVERRUN, took};
+use crate::compute::site::{MONITOR, QUARTER, Site};
+use crate::compute::stand::{in_some_try, share_in};
 
 /// A node for each test.
 const NODES: usize = 4;

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::stand::{JOB, OTHER_JOB, Running, Stand, in_some_try, number, run};
+use crate::compute::stand::{JOB, OTHER_JOB, Running, Stand, in_some_try, number, run};
 
 /// The message when a launch went on that had to wait.
 pub const OVERRUN: &str = "a launch that had to wait went on: the work before it did not end";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stand::{JOB, Running, Stand, in_some_try, number, run};
+use crate::compute::stand::{JOB, Running, Stand, in_some_try, number, run};
 
 /// A client that launches kernels of 100 us for ten seconds, or until it is killed.
 const GREEDY: [&str; 4] = ["paced", "100000", "10000", "async"];

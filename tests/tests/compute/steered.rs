@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use softmig_fake_node::{Found, KERNEL_DRIVER};
 
-use crate::site::{MONITOR, QUARTER, Site};
-use crate::stand::{in_some_try, share_in};
+use crate::compute::site::{MONITOR, QUARTER, Site};
+use crate::compute::stand::{in_some_try, share_in};
 
 /// A node for each test; the last one's GPU has no scheduler.
 const NODES: usize = 11;

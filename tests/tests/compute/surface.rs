@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, ensure};
 use softmig_bindings::{classes, rows};
 
-use crate::stand::{Stand, in_some_try, run};
+use crate::compute::stand::{Stand, in_some_try, run};
 
 /// The result of each call, and its delay in milliseconds.
 type Delays = BTreeMap<String, (String, f64)>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::stand::{Running, Stand, in_some_try, run, share};
+use crate::compute::stand::{Running, Stand, in_some_try, run, share};
 
 /// How much more than its share a client may be seen to have, in points.
 const ABOVE: f64 = 1.5;

@@ -9,7 +9,7 @@ use softmig_tests::softmig::stage;
 use softmig_tests::uml::Uml;
 use softmig_tests::{Gpus, Slurm};
 
-use crate::conf;
+use crate::containers::conf;
 
 /// Starts a half, and beside it the quarter that a program gets which hides its job.
 const JOBS: &str = r#"

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use softmig_tests::{Slurm, on_each_slurm};
 
-use crate::answer::Answer;
-use crate::place::NO_CONF;
-use crate::site::{HALF, Site, loaded, outside, site, start_job};
+use crate::identity::answer::Answer;
+use crate::identity::place::NO_CONF;
+use crate::identity::site::{HALF, Site, loaded, outside, site, start_job};
 
 on_each_slurm!(
     a_missing_conf_gives_no_gpu_and_a_line_in_the_jobs_log,

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use softmig_tests::{Slurm, on_each_slurm};
 
-use crate::answer::Answer;
-use crate::site::{Site, outside, site, step};
+use crate::identity::answer::Answer;
+use crate::identity::site::{Site, outside, site, step};
 
 on_each_slurm!(
     an_empty_environment_hides_no_job,

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::Result;
 use softmig_tests::{Node, Slurm, on_each_slurm};
 
-use crate::answer::Answer;
-use crate::site::{Site, outside, site};
+use crate::identity::answer::Answer;
+use crate::identity::site::{Site, outside, site};
 
 on_each_slurm!(
+    seams:
     a_session_that_was_not_adopted_gets_the_smallest_slice_of_its_user,
     a_user_without_slices_is_left_alone_or_as_he_asks,
     an_adopted_session_is_held_to_its_jobs_slice,

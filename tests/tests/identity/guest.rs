@@ -8,11 +8,11 @@ use softmig_tests::softmig::stage;
 use softmig_tests::uml::{Uml, UmlOutput};
 use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
-use crate::answer::Answer;
-use crate::place::NO_CONF;
-use crate::site::{HALF, QUARTER};
+use crate::identity::answer::Answer;
+use crate::identity::place::NO_CONF;
+use crate::identity::site::{HALF, QUARTER};
 
-on_each_slurm!(on_cgroup_v2_a_job_is_known_wherever_it_goes);
+on_each_slurm!(seams: on_cgroup_v2_a_job_is_known_wherever_it_goes);
 
 /// Alice's jobs with slices. Bob's half is the second, on the GPU of the first; the fourth is alice's, a whole GPU.
 const QUARTER_JOB: u32 = 1;

@@ -4,8 +4,8 @@
 use anyhow::Result;
 use softmig_tests::{Slurm, on_each_slurm};
 
-use crate::answer::Answer;
-use crate::site::{site, step};
+use crate::identity::answer::Answer;
+use crate::identity::site::{site, step};
 
 on_each_slurm!(
     a_process_that_can_open_no_file_gets_no_gpu_until_it_can,

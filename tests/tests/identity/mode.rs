@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
-use crate::answer::Answer;
-use crate::place::NO_CONF;
-use crate::site::{HALF, QUARTER, loaded, outside, start_job, step};
+use crate::identity::answer::Answer;
+use crate::identity::place::NO_CONF;
+use crate::identity::site::{HALF, QUARTER, loaded, outside, start_job, step};
 
 on_each_slurm!(
     a_damaged_node_conf_gives_no_gpu,

@@ -3,10 +3,11 @@
 use anyhow::{Context, Result};
 use softmig_tests::{Slurm, on_each_slurm};
 
-use crate::answer::Answer;
-use crate::site::{HALF, QUARTER, Site, outside, site, step};
+use crate::identity::answer::Answer;
+use crate::identity::site::{HALF, QUARTER, Site, outside, site, step};
 
 on_each_slurm!(
+    seams:
     a_step_is_held_to_its_jobs_slice,
     a_batch_script_is_held_to_its_slice,
     two_jobs_of_one_user_are_each_held_to_their_own_slice,

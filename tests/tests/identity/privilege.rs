@@ -4,9 +4,9 @@
 use anyhow::Result;
 use softmig_tests::{Slurm, on_each_slurm};
 
-use crate::answer::Answer;
-use crate::place::NO_CONF;
-use crate::site::{outside, site, step};
+use crate::identity::answer::Answer;
+use crate::identity::place::NO_CONF;
+use crate::identity::site::{outside, site, step};
 
 on_each_slurm!(
     a_set_gid_copy_is_held_to_its_jobs_slice,
@@ -83,7 +83,7 @@ fn a_set_uid_copy_outside_jobs_hears_nothing_of_the_environment(slurm: Slurm) ->
 /// As by sudo. Root can do anything else, but not by accident.
 fn root_inside_a_slice_is_held_to_it(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
-    let adopted = crate::elsewhere::adopt(site, site.half, "whose");
+    let adopted = crate::identity::elsewhere::adopt(site, site.half, "whose");
     assert_eq!(
         outside(site.crowded(), "root", &adopted)?,
         [site.half_answer()]

@@ -7,7 +7,7 @@ use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Builder, Cluster, Node, Output, Slurm};
 
-use crate::answer::Answer;
+use crate::identity::answer::Answer;
 
 /// The memory and the share of time that the example policy gives to a quarter and to a half of an l40s.
 pub const QUARTER: (u32, &str) = (memory_mib(1), "25");

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use softmig_tests::Slurm;
 
-use crate::place::{LIBRARY, PRELOAD, healthy, inode, install, root, shell, softmig, state};
-use crate::workshop::Workshop;
+use crate::install::place::{
+    LIBRARY, PRELOAD, healthy, inode, install, root, shell, softmig, state,
+};
+use crate::install::workshop::Workshop;
 
 /// The code that runs when such a library is loaded, and the complaint.
 const AT_LOAD: [(&str, &str, &str); 8] = [

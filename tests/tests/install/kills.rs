@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use softmig_tests::{Machine, Slurm};
 
-use crate::place::{SOFTMIG, healthy, in_machine, root, shell, softmig, state};
-use crate::workshop::Workshop;
+use crate::install::place::{SOFTMIG, healthy, in_machine, root, shell, softmig, state};
+use crate::install::workshop::Workshop;
 
 /// The calls that change files or say something: the command is killed before each one that it makes.
 const CALLS: [&str; 8] = [

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use softmig_tests::Slurm;
 
-use crate::place::{PRELOAD, SOFTMIG, install, root, shell, softmig, state};
-use crate::workshop::Workshop;
+use crate::install::place::{PRELOAD, SOFTMIG, install, root, shell, softmig, state};
+use crate::install::workshop::Workshop;
 
 #[test]
 fn a_folder_or_a_list_that_others_can_change_is_refused() -> Result<()> {

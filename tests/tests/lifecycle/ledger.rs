@@ -5,12 +5,11 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use softmig_tests::softmig::installed;
 use softmig_tests::{Cluster, Node, Slurm, on_each_slurm};
 
-use crate::files::{
+use crate::lifecycle::files::{
     as_slurmd, cancel, conf, environment, left_over, mounts, wait_for_start, wait_until_clean,
 };
 
 on_each_slurm!(
-    seldom on 26.05:
     a_limited_jobs_ledger_is_its_users_and_a_whole_jobs_is_not_there,
     the_ledger_has_room_for_each_gpu,
     a_user_who_fills_his_folder_keeps_no_job_from_starting,

@@ -1,6 +1,6 @@
 //! Limits of a job whose epilog was killed.
 
-use crate::files::{path, wait_for_start};
+use crate::lifecycle::files::{path, wait_for_start};
 use anyhow::Result;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Node, Slurm, on_each_slurm};

@@ -5,10 +5,9 @@ use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Builder, Cluster, Node, Slurm, on_each_slurm};
 
-use crate::files::{cancel, memory, path, wait_for_start, wait_until_clean};
+use crate::lifecycle::files::{cancel, memory, path, wait_for_start, wait_until_clean};
 
 on_each_slurm!(
-    seldom on 26.05:
     a_full_run_drains_no_node,
     a_run_without_inodes_drains_no_node,
     no_word_of_a_users_drains_a_node_that_drains_on_unknown,

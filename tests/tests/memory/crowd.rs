@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use softmig_fake_node::{Description, Gpu, MIB};
 
-use crate::stand::{Stand, context, number};
-use crate::ways::OUT_OF_MEMORY;
+use crate::memory::stand::{Stand, context, number};
+use crate::memory::ways::OUT_OF_MEMORY;
 
 /// Processes of a crowd.
 const COUNT: u64 = 64;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use softmig_fake_node::MIB;
 
-use crate::ledger;
-use crate::stand::{Running, Stand, context};
-use crate::ways::OUT_OF_MEMORY;
+use crate::memory::ledger;
+use crate::memory::stand::{Running, Stand, context};
+use crate::memory::ways::OUT_OF_MEMORY;
 
 /// Blocks of 8 MiB in the slices here.
 const ALL: u64 = 100;

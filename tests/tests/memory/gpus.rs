@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use softmig_fake_node::{Description, Gpu, MIB};
 
-use crate::stand::{Running, Stand, context, number};
+use crate::memory::stand::{Running, Stand, context, number};
 
 /// Two GPUs, with room for two contexts and 100 blocks of 8 MiB on each.
 fn stand() -> Result<Stand> {

@@ -7,17 +7,18 @@ use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
 use softmig_tests::softmig::installed;
 use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
-use crate::stand::number;
-use crate::ways::OUT_OF_MEMORY;
+use crate::memory::stand::number;
+use crate::memory::ways::OUT_OF_MEMORY;
 
 use self::site::{Job, STEP, site};
 
 mod site;
 
 on_each_slurm!(
-    seldom on 26.05:
+    seams:
+    two_jobs_on_one_gpu_have_a_slice_each;
+    others:
     the_steps_of_a_job_share_its_slice,
-    two_jobs_on_one_gpu_have_a_slice_each,
     a_jobs_first_refusal_is_one_line_in_its_log_and_for_its_user,
     unrequested_messages_harm_no_program,
     a_node_that_observes_refuses_nothing_and_says_what_it_would_have,

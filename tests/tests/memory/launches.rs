@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use softmig_fake_node::MIB;
 
-use crate::stand::{Said, Stand, context, number};
+use crate::memory::stand::{Said, Stand, context, number};
 
 /// How many functions launch kernels, or make graphs of them ready.
 const LAUNCHES: usize = 15;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use softmig_fake_node::{Description, Gpu, MIB};
 
-use crate::stand::{Running, Said, Stand, context};
-use crate::ways::OUT_OF_MEMORY;
+use crate::memory::stand::{Running, Said, Stand, context};
+use crate::memory::ways::OUT_OF_MEMORY;
 
 /// A slice for a context and `mib` MiB beside it.
 fn stand(mib: u64) -> Result<Stand> {

@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use softmig_fake_node::MIB;
 
-use crate::stand::{Running, Stand, context, number};
-use crate::ways::OUT_OF_MEMORY;
+use crate::memory::stand::{Running, Stand, context, number};
+use crate::memory::ways::OUT_OF_MEMORY;
 
 /// One block of the client `shares`.
 const STEP: u64 = 4 * MIB;

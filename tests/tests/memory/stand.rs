@@ -13,7 +13,7 @@ use softmig_tests::programs::{FOLDER, STAGED, tree};
 use softmig_tests::softmig::stage;
 use tempfile::TempDir;
 
-use crate::ledger;
+use crate::memory::ledger;
 
 /// A context's memory of an H200.
 pub fn context() -> u64 {

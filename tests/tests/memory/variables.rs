@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use softmig_fake_node::{Kind, MIB};
 
-use crate::stand::{Said, Stand, context, number};
-use crate::ways::OUT_OF_MEMORY;
+use crate::memory::stand::{Said, Stand, context, number};
+use crate::memory::ways::OUT_OF_MEMORY;
 
 /// The functions that load code.
 const LOADS: [&str; 6] = [

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use softmig_fake_node::MIB;
 
-use crate::stand::{Said, Stand, context, number};
+use crate::memory::stand::{Said, Stand, context, number};
 
 /// CUDA_ERROR_OUT_OF_MEMORY.
 pub const OUT_OF_MEMORY: u64 = 2;

@@ -11,7 +11,6 @@ use super::daemon::Daemon;
 use super::{NODE_CONF, on_node_of};
 
 on_each_slurm!(
-    seldom on 26.05:
     an_escape_is_ended_and_its_neighbour_lives,
     processes_to_be_ended_are_only_counted_until_the_administrator_says_so,
 );

@@ -13,7 +13,6 @@ use super::daemon::{Daemon, LOG};
 use super::{MONITOR, NODE_CONF, QUARTER, entry, holds, job, memory, on_node, once, root};
 
 on_each_slurm!(
-    seldom on 26.05:
     each_process_is_its_jobs_or_its_users,
     a_job_that_has_more_than_its_slice_is_told_of,
     jobs_that_take_turns_are_shown,

@@ -16,7 +16,7 @@ use super::daemon::Daemon;
 use super::ending::POLICY;
 use super::{NODE_CONF, QUARTER, entry, holds, job, memory};
 
-on_each_slurm!(seldom on 26.05: four_slices_agree_with_the_driver);
+on_each_slurm!(four_slices_agree_with_the_driver);
 
 const SLICE: &str = "gpu:l40s.4:1";
 /// The block of the job that takes what it gets.
@@ -47,12 +47,6 @@ pub fn busy(driver: &Driver, pid: u64) -> Result<f64> {
     let all = driver.history(0)?;
     let its = all.iter().filter(|one| u64::from(one.own_pid) == pid);
     Ok(Duration::from_nanos(its.map(|one| one.busy).sum()).as_secs_f64())
-}
-
-/// The node's own `softmig status`.
-pub fn own_status(node: &Node) -> Result<Value> {
-    let said = node.run_as_root(&["softmig", "status", "--json"])?.ok()?;
-    Ok(serde_json::from_str(&said)?)
 }
 
 /// The part of the time that a job had the GPU, in percent: by the monitor, and by the driver.

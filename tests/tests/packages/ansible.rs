@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use softmig_tests::softmig::stage;
+use softmig_tests::softmig::shipped;
 use softmig_tests::{Machine, Root, Slurm};
 
-use crate::debs::built;
-use crate::node::{LIBRARY, PRELOAD};
+use crate::packages::debs::built;
+use crate::packages::node::{LIBRARY, PRELOAD};
 
 /// A tree like `/` with ansible-core in /opt/ansible, from `cargo xtask packages --test`.
 fn ansible() -> PathBuf {
-    stage().with_file_name("ansible")
+    shipped().with_file_name("ansible")
 }
 
 const INVENTORY: &str = "
@@ -39,7 +39,7 @@ fn files(folder: &Path, below: &Path, found: &mut Vec<(PathBuf, PathBuf)>) -> Re
 
 fn machine() -> Result<Machine> {
     let contrib = Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/ansible");
-    let policy = stage().join("usr/share/softmig/examples/policy.toml");
+    let policy = shipped().join("usr/share/softmig/examples/policy.toml");
     let mut root = Root::new(Slurm::V22_05)
         .layer(ansible())
         .file("/srv/contrib/ansible/inventory", INVENTORY)

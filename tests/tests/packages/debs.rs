@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use softmig_tests::softmig::stage;
+use softmig_tests::softmig::shipped;
 
 /// The packages that make a node, each after those that it depends on.
 const NAMES: [&str; 3] = ["softmig", "softmig-controller", "softmig-node"];
@@ -20,7 +20,7 @@ pub(crate) const STAGED: &str = "usr/lib/softmig/staged/libsoftmig.so";
 
 /// Where `cargo xtask packages` places them.
 pub(crate) fn folder() -> PathBuf {
-    stage().with_file_name("packages")
+    shipped().with_file_name("packages")
 }
 
 /// The packages of a node of this kind, `deb` or `rpm`, in the order of [`NAMES`].

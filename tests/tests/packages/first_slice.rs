@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use softmig_tests::builder::unique_tag;
 use softmig_tests::{Gpus, Machine, Node, Root, Slurm, on_each_slurm};
 
-use crate::debs::built;
+use crate::packages::debs::built;
 
-on_each_slurm!(ten_commands_lead_to_a_checked_slice);
+on_each_slurm!(seams: ten_commands_lead_to_a_checked_slice);
 
 const PAGE: &str = include_str!("../../../docs/install.md");
 const HEADING: &str = "\n## A first slice in ten commands\n";

@@ -6,9 +6,9 @@ use std::process::Command;
 
 use anyhow::Result;
 use softmig_tests::Root;
-use softmig_tests::softmig::stage;
+use softmig_tests::softmig::shipped;
 
-use crate::debs::{ALL, all_built, run};
+use crate::packages::debs::{ALL, all_built, run};
 
 /// The files of each deb, without those that only Debian's packages have.
 fn of_debs() -> Result<Vec<Vec<String>>> {
@@ -49,7 +49,7 @@ fn each_staged_file_is_in_one_package() -> Result<()> {
             packages.entry(file).or_default().push(name);
         }
     }
-    let stage = stage();
+    let stage = shipped();
     let staged = run(Command::new("find")
         .arg(&stage)
         .args(["-type", "f", "-printf", "/%P\n"]))?;
@@ -65,7 +65,7 @@ fn each_staged_file_is_in_one_package() -> Result<()> {
         );
         // The site's folders, and the library that processes load.
         assert!(
-            !file.starts_with("/etc/") && file != crate::node::LIBRARY,
+            !file.starts_with("/etc/") && file != crate::packages::node::LIBRARY,
             "{file}"
         );
     }

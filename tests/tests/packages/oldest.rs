@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use softmig_tests::Root;
-use softmig_tests::softmig::stage;
+use softmig_tests::softmig::shipped;
 
-use crate::debs::{STAGED, built};
-use crate::node::{LIBRARY, PRELOAD, PackagedNode};
+use crate::packages::debs::{STAGED, built};
+use crate::packages::node::{LIBRARY, PRELOAD, PackagedNode};
 
 /// Its database of packages knows none of Debian's, so that nothing is there that could be needed.
 const INSTALL: &str = "rpm -i --nodeps /root/rpms/*.rpm";
@@ -14,7 +14,7 @@ const AGAIN: &str = "rpm -U --force --nodeps /root/rpms/*.rpm";
 const REMOVE: &str = "rpm -e --nodeps softmig-node softmig-controller softmig";
 
 fn node() -> Result<PackagedNode> {
-    let root = Root::oldest().install(stage().join(STAGED), "/root/new.so", 0o644);
+    let root = Root::oldest().install(shipped().join(STAGED), "/root/new.so", 0o644);
     PackagedNode::start(root, &[("rpms", built("rpm")?)])
 }
 

@@ -1,15 +1,12 @@
 //! A job after its end, as `softmig job` and `softmig report` have it from the accounting.
 
-use crate::site::{FIGURES, Site};
+use crate::report::site::{FIGURES, Site};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use softmig_tests::{Output, Slurm, on_each_slurm};
 use softmig_usage::js1::Js1;
 
-on_each_slurm!(
-    seldom on 26.05:
-    a_job_that_has_ended_is_told_with_what_its_summary_knows,
-);
+on_each_slurm!(a_job_that_has_ended_is_told_with_what_its_summary_knows,);
 
 fn told(site: &Site, user: &str, words: &[&str]) -> Result<Output> {
     site.cluster.run(user, &[&["softmig"], words].concat())

@@ -4,7 +4,6 @@ use anyhow::Result;
 use softmig_tests::{Accounting, Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
     a_task_epilog_reaches_the_jobs_output_by_standard_error_alone,
     slurmctld_takes_no_comment_of_a_job_that_has_ended,
 );

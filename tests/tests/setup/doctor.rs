@@ -8,7 +8,7 @@ use serde_json::Value;
 use softmig_tests::softmig::stage;
 use softmig_tests::{Machine, Root, Slurm};
 
-use crate::shell;
+use crate::setup::shell;
 
 /// A way to break the machine, and to mend it again; what is found, and what is in the line that says what to type.
 struct Broken {

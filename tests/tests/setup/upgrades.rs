@@ -8,7 +8,7 @@ use softmig_tests::programs::LIBRARY;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Client, Cluster, Gpus, Node, Slurm};
 
-use crate::trees::{NEW, OLD, Trees};
+use crate::setup::trees::{NEW, OLD, Trees};
 
 /// How often the release changes, and under how many jobs with slices.
 struct Load {

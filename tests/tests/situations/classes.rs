@@ -5,14 +5,15 @@ use anyhow::Result;
 use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
+    seams:
+    a_job_that_grows_by_a_change_is_held_to_its_size;
+    others:
     a_student_has_two_slices_and_the_third_waits,
     whole_gpus_count_as_their_shards,
     a_class_is_known_by_account_and_by_primary_group,
     the_priority_of_the_class_decides_who_gets_the_freed_slice,
     a_user_cannot_borrow_another_classes_qos,
     a_changed_job_stays_in_its_users_class,
-    a_job_that_grows_by_a_change_is_held_to_its_size,
     a_changed_policy_changes_the_limits,
 );
 

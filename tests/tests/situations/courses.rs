@@ -5,9 +5,10 @@ use anyhow::Result;
 use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
+    seams:
+    five_jobs_on_four_gpus_are_spread_where_slurm_can;
+    others:
     students_of_a_course_share_its_gpus,
-    five_jobs_on_four_gpus_are_spread_where_slurm_can,
     four_jobs_at_once_are_on_four_gpus,
     a_node_holds_as_many_jobs_as_its_gpus_have_parts,
     slices_and_whole_gpus_keep_off_each_other,

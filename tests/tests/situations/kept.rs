@@ -5,7 +5,6 @@ use anyhow::{Context, Result};
 use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
     a_kept_gpu_is_its_holders_even_when_all_others_are_full,
     jobs_that_began_in_its_time_go_on_after_it,
     after_its_time_config_gives_the_gpu_back,

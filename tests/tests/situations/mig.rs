@@ -7,7 +7,6 @@ use softmig_tests::softmig::installed;
 use softmig_tests::{Accounting, Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
     a_class_holds_instances_where_there_are_and_else_whole_gpus,
     an_instance_carries_slices_only_if_the_policy_says_so,
 );

@@ -6,8 +6,9 @@ use serde_json::Value;
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    seldom on 26.05:
-    status_says_who_has_what_and_why_others_wait,
+    seams:
+    status_says_who_has_what_and_why_others_wait;
+    others:
     hidden_jobs_count_too,
     free_counts_what_starts_and_offers_what_one_may_have,
     job_says_where_a_job_is_and_that_nothing_is_known_of_it,

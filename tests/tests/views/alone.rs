@@ -8,7 +8,7 @@ use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
 use softmig_tests::softmig::stage;
 use softmig_tests::{Client, Gpus, Machine, Root, Slurm};
 
-use crate::look::{COMPUTE, Look};
+use crate::views::look::{COMPUTE, Look};
 
 const GIB: u64 = 1024 * MIB;
 

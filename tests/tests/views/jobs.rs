@@ -7,10 +7,9 @@ use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Cluster, Gpus, Output, Slurm, on_each_slurm};
 
-use crate::look::{COMPUTE, Look};
+use crate::views::look::{COMPUTE, Look};
 
 on_each_slurm!(
-    seldom on 26.05:
     each_job_sees_its_own_slice_and_its_own_processes,
     cuda_and_nvml_agree_with_each_other_and_the_slice,
     a_job_without_limits_sees_the_drivers_answers,

@@ -10,8 +10,8 @@ use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Client, Cluster, Gpus, Node, Slurm};
 
-use crate::stand::{Said, number};
-use crate::ways::OUT_OF_MEMORY;
+use crate::memory::stand::{Said, number};
+use crate::memory::ways::OUT_OF_MEMORY;
 
 /// The bytes that clients take at a time.
 pub(super) const STEP: u64 = 32 * MIB;

@@ -12,22 +12,24 @@ use softmig_tests::softmig::{installed, record};
 use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seams:
     the_limits_appear_with_the_job_and_go_with_it,
+    a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone,
+    a_requeued_job_has_its_limits_again,
+    a_job_from_before_the_installation_gets_what_slurmctld_knows;
+    others:
     the_limits_belong_to_root_and_no_user_can_change_them,
     a_whole_gpu_job_has_no_limits_but_a_conf,
     gpus_of_several_types_are_all_of_the_job_or_unknown,
     a_job_without_gpus_leaves_nothing_on_the_node,
     each_array_task_has_its_own_limits,
     each_part_of_a_het_job_has_its_own_limits,
-    a_requeued_job_has_its_limits_again,
     a_suspended_job_keeps_its_limits,
     two_users_share_one_gpu_and_see_no_other,
     running_jobs_keep_their_limits_when_slurmctld_restarts,
     a_prolog_killed_at_any_moment_leaves_no_half_written_limits,
     an_epilog_without_a_prolog_touches_nothing_of_other_jobs,
-    a_job_from_before_the_installation_gets_what_slurmctld_knows,
     shards_spread_over_gpus_are_one_shard_of_each,
-    a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone,
     a_job_whose_prolog_is_told_of_no_gpu_has_its_limits,
 );
 

@@ -11,7 +11,9 @@ use softmig_tests::softmig::installed;
 use softmig_tests::{Accounting, Builder, Cluster, Gpus, Output, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    a_right_cluster_is_clean,
+    seams:
+    a_right_cluster_is_clean;
+    others:
     wrong_settings_of_slurm_are_found,
     gres_conf_and_scripts_are_found_beside_slurm_conf,
     reservations_partitions_and_times_are_looked_at,

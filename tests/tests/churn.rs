@@ -20,10 +20,7 @@ use report::Report;
 use site::Site;
 use softmig_tests::{Slurm, on_each_slurm};
 
-on_each_slurm!(
-    seldom on 26.05:
-    forty_jobs_leave_nothing_and_none_runs_without_limits,
-);
+on_each_slurm!(forty_jobs_leave_nothing_and_none_runs_without_limits,);
 
 fn forty_jobs_leave_nothing_and_none_runs_without_limits(slurm: Slurm) -> Result<()> {
     churn(slurm, 40)?.check()

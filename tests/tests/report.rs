@@ -9,12 +9,13 @@ use site::{FIGURES, Site};
 use softmig_tests::{Slurm, on_each_slurm, reportseff};
 
 on_each_slurm!(
-    seldom on 26.05:
-    a_job_says_at_its_end_what_it_used,
-    the_accounting_gets_a_summary_that_reportseff_reads,
+    seams:
     a_comment_in_the_accounting_stays,
+    the_accounting_gets_a_summary_that_reportseff_reads,
+    the_output_of_sacct_is_read;
+    others:
+    a_job_says_at_its_end_what_it_used,
     without_a_monitor_the_job_ends_as_ever,
-    the_output_of_sacct_is_read,
     a_user_sees_the_jobs_of_others_only_by_an_option,
     a_user_is_told_of_an_idle_gpu_in_the_jobs_output,
 );

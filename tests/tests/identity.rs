@@ -8,7 +8,7 @@ mod conf;
 mod disguise;
 mod document;
 mod elsewhere;
-#[cfg(feature = "uml")]
+#[cfg(feature = "full")]
 mod guest;
 mod hardship;
 mod mode;

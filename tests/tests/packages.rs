@@ -13,10 +13,11 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use debs::{STAGED, built, release};
 use node::{LIBRARY, PRELOAD, PackagedNode};
-use softmig_tests::softmig::stage;
+use softmig_tests::softmig::shipped;
 use softmig_tests::{Root, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seams:
     packages_change_under_running_programs,
     a_node_that_is_not_set_up_stays_so,
     a_library_that_fails_its_trial_does_not_come_with_an_upgrade,
@@ -48,7 +49,7 @@ fn harmless(folder: &Path) -> Result<PathBuf> {
 fn node(slurm: Slurm) -> Result<PackagedNode> {
     let folder = tempfile::tempdir()?;
     let old = release(folder.path(), OLD, Some(&harmless(folder.path())?))?;
-    let staged = stage().join(STAGED);
+    let staged = shipped().join(STAGED);
     PackagedNode::start(
         Root::new(slurm)
             .install(staged, "/root/new.so", 0o644)
@@ -164,7 +165,7 @@ fn a_library_that_fails_its_trial_does_not_come_with_an_upgrade(slurm: Slurm) ->
         "#include <stdio.h>\n__attribute__((constructor)) static void f(void) { fputs(\"noise\\n\", stderr); }",
     )?;
     let bad = release(folder.path(), "0.2.0-1", Some(&bad))?;
-    let staged = stage().join(STAGED);
+    let staged = shipped().join(STAGED);
     let node = PackagedNode::start(
         Root::new(slurm).install(staged, "/root/new.so", 0o644),
         &[(NEW, built("deb")?), ("0.2.0-1", bad)],

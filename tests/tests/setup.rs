@@ -2,6 +2,7 @@
 
 mod doctor;
 mod trees;
+#[cfg(feature = "full")]
 mod upgrades;
 
 use anyhow::{Context, Result};
@@ -178,7 +179,7 @@ fn systemd_knows_the_folder_of_logs() -> Result<()> {
 }
 
 fn config_is_for_the_slurm_of_the_machine_and_renews_its_own_files(slurm: Slurm) -> Result<()> {
-    let policy = include_str!("../../../conf/policy.toml");
+    let policy = include_str!("../../conf/policy.toml");
     let machine = Root::new(slurm)
         .layer(stage())
         .file("/etc/softmig/policy.toml", policy)

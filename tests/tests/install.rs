@@ -18,7 +18,6 @@ use softmig_tests::{Machine, Root, Slurm, on_each_slurm};
 use workshop::Workshop;
 
 on_each_slurm!(
-    seldom on 26.05:
     the_library_is_in_every_new_process_and_goes_again,
     a_newer_library_comes_under_running_processes,
     the_shipped_library_installs_from_its_own_tree,

@@ -4,6 +4,7 @@
 mod daemon;
 mod ending;
 mod measuring;
+#[cfg(feature = "full")]
 mod readers;
 mod unit;
 mod usage;

@@ -1,7 +1,7 @@
 //! Containers that users start in jobs have the job's limits where the administrator has copied the files of
 //! conf/containers, and only there: each runtime runs without its file first. The runtimes are Debian's.
 
-#[cfg(feature = "uml")]
+#[cfg(feature = "full")]
 mod guest;
 
 use std::path::Path;
@@ -31,7 +31,7 @@ mod slurm_24_11 {
         super::podmans_containers_are_held().check();
     }
 
-    #[cfg(feature = "uml")]
+    #[cfg(feature = "full")]
     #[test]
     fn containers_know_their_job_on_cgroup_v2() {
         super::containers_know_their_job_on_cgroup_v2().check();
@@ -316,7 +316,7 @@ fn charliecloud_is_held_by_options_of_its_own() -> Result<()> {
     job.end()
 }
 
-#[cfg(feature = "uml")]
+#[cfg(feature = "full")]
 fn containers_know_their_job_on_cgroup_v2() -> Result<()> {
     guest::run()
 }
