@@ -15,6 +15,7 @@ mod packaging;
 mod place;
 mod programs;
 mod prometheus;
+mod release;
 mod roots;
 mod runtimes;
 mod stage;
@@ -76,6 +77,8 @@ enum Task {
     Programs,
     /// Build everything into target/stage, laid out as it is installed
     Stage,
+    /// Make all that is handed out of a version, in target/release-VERSION
+    Release,
     /// Make debs and rpms, in target/packages
     Packages(packaging::Packages),
 }
@@ -109,6 +112,7 @@ impl Task {
             Task::Roots => roots::build().and_then(|()| runtimes::build()),
             Task::Programs => stage::quick(&stage::PARTS).and_then(|()| programs::build()),
             Task::Stage => stage::build(),
+            Task::Release => release::release(),
             Task::Packages(packages) => packages.run(),
         }
     }

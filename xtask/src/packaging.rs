@@ -34,8 +34,6 @@ pub(crate) struct Packages {
 impl Packages {
     pub(crate) fn run(&self) -> Result<()> {
         if !self.no_build {
-            // Without what an earlier build left.
-            empty(&softmig_tests::softmig::shipped())?;
             stage::build()?;
         }
         gates::check(None)?;
@@ -50,6 +48,28 @@ impl Packages {
         }
         Ok(())
     }
+}
+
+/// The crates with the programs and libraries that are in packages.
+pub(crate) const SHIPPED: [&str; 8] = [
+    "softmig",
+    "softmig-cli-filter",
+    "softmig-epilog",
+    "softmig-exporter",
+    "softmig-hook",
+    "softmig-job-submit",
+    "softmig-monitor",
+    "softmig-prolog",
+];
+
+/// Builds all and makes its packages.
+pub(crate) fn build() -> Result<()> {
+    let packages = Packages {
+        no_build: false,
+        test: false,
+        reproduce: false,
+    };
+    packages.run()
 }
 
 /// Makes packages of target/stage as it is, and tests them.
@@ -181,7 +201,7 @@ fn reproduce(folder: &Path) -> Result<()> {
 }
 
 /// Makes an empty folder.
-fn empty(folder: &Path) -> Result<()> {
+pub(crate) fn empty(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("emptying {}", folder.display()))?;
     }
@@ -209,7 +229,7 @@ fn same(one: &Path, other: &Path) -> Result<()> {
     Ok(())
 }
 
-fn contents(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+pub(crate) fn contents(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     entries
         .map(|entry| {
@@ -222,7 +242,7 @@ fn contents(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
 }
 
 /// The time that packages give for all their files: that of the last commit, or what SOURCE_DATE_EPOCH says.
-fn source_date() -> Result<String> {
+pub(crate) fn source_date() -> Result<String> {
     if let Ok(date) = std::env::var("SOURCE_DATE_EPOCH") {
         return Ok(date);
     }

@@ -46,6 +46,18 @@ pub(crate) fn dependencies() -> Result<()> {
     ]))
 }
 
+/// Looks for advisories against dependencies, and says what it found. Their database is not everywhere to be had.
+pub(crate) fn advisories() -> Result<&'static str> {
+    let fetched = CARGO_DENY.command()?.args(["fetch", "db"]).output();
+    if !fetched.is_ok_and(|output| output.status.success()) {
+        return Ok("Advisories: not checked. Their database cannot be had from here.");
+    }
+    run(CARGO_DENY
+        .command()?
+        .args(["--locked", "check", "--disable-fetch", "advisories"]))?;
+    Ok("Advisories: none against the dependencies.")
+}
+
 /// Checks the spelling of all files by _typos.toml.
 pub(crate) fn spelling() -> Result<()> {
     run(Command::new(TYPOS.program()?).current_dir(project()))
