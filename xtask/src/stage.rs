@@ -154,7 +154,7 @@ fn manual(stage: &Path) -> Result<()> {
         .current_dir(project()))
 }
 
-/// The pages, in folders as in the repository, so that their links hold.
+/// The pages, in folders as in the repository, so that their links hold. The records of decisions are for developers.
 fn documents(stage: &Path) -> Result<()> {
     let folder = stage.join("usr/share/doc/softmig");
     for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] {
@@ -162,6 +162,9 @@ fn documents(stage: &Path) -> Result<()> {
     }
     for page in fs::read_dir(project().join("docs"))? {
         let page = page?;
+        if page.file_type()?.is_dir() {
+            continue;
+        }
         place(
             &page.path(),
             &folder.join("docs").join(page.file_name()),
