@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""jobstats' own code, with the two lines of docs/metrics.md, shows the four slices of gpu-usage.md.
+"""jobstats' own code, with the two lines of docs/usage.md, shows the four slices of gpu-usage.md.
 
     python3 -m venv VENV && VENV/bin/pip install requests
     VENV/bin/python bench/jobstats.py --jobstats CHECKOUT --out bench/results [--programs target/prometheus/usr/bin]
@@ -104,7 +104,7 @@ def copy(checkout, folder, lines=""):
     source = folder / "jobstats.py"
     text, count = re.subn(r"^ *self\.gpus = int\(.*\n", lambda found: found[0] + lines, source.read_text(), flags=re.M)
     if count != 1:
-        sys.exit(f"{source.name} has {count} lines with self.gpus = int(...): correct docs/metrics.md")
+        sys.exit(f"{source.name} has {count} lines with self.gpus = int(...): correct docs/usage.md")
     source.write_text(text)
     return folder
 
@@ -147,7 +147,7 @@ def report(folder):
         "# Slices in jobstats", "",
         "Written by `bench/jobstats.py --report bench/results` from jobstats.json; do not edit.", "",
         f"{kept['date']}, jobstats {kept['jobstats']}, {kept['prometheus']}, Python {kept['python']}.", "",
-        "jobstats' own code asked a Prometheus that has the exporter's pages of [gpu-usage.md](gpu-usage.md), in the names of `--view=jobstats`. It had the two lines of [docs/metrics.md](../../docs/metrics.md#jobstats), taken from that page; as a control it also ran without them. "
+        "jobstats' own code asked a Prometheus that has the exporter's pages of [gpu-usage.md](gpu-usage.md), in the names of `--view=jobstats`. It had the two lines of [docs/usage.md](../../docs/usage.md#jobstats), taken from that page; as a control it also ran without them. "
         f"A program answered in sacct's place. It said that the jobs ran for {kept['seconds']} of the {kept['worked']:g} s of their work: without the first {FILLED_SECONDS} s, because utilization is that of the last 10 s. CPUs and memory of the host are not measured here.", "",
     ]
     (folder / "jobstats.md").write_text("\n".join(lines + tables(kept["checks"])) + "\n")
@@ -166,7 +166,7 @@ def main():
         parser.error("--jobstats and --out are missing")
     results = HERE / "results"
     run, seen = json.loads((results / "gpu-usage.json").read_text()), pages(results / "gpu-usage-pages.json.gz")
-    page = (HERE.parent / "docs" / "metrics.md").read_text()
+    page = (HERE.parent / "docs" / "usage.md").read_text()
     lines = re.search(r"^### jobstats\n.*?^```python\n(.*?)^```", page, re.M | re.S)[1]
     jobs = jobs_of(run, seen)
     said = lambda *command: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -4,7 +4,7 @@
     python3 research/channels_facts.py --out FOLDER [--only NAME...]
 
 As root, with nvcc, a C compiler and setpriv. Each experiment goes to FOLDER/gpu-channels-facts.json, which belongs to
-research/results; what it means is in docs/gpu-time.md. No other program may use the GPU meanwhile. Shares are parts of what the same
+research/results; what it means is in research/gpu-time.md. No other program may use the GPU meanwhile. Shares are parts of what the same
 kernels get done alone. Where three figures stand together, they are the least, the median and the most.
 """
 import ctypes

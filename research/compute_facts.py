@@ -4,7 +4,7 @@
     python3 research/compute_facts.py --out FOLDER [--only NAME...]
 
 Needs a C compiler and CUDA's headers. Runs each experiment of compute_facts.c in a process of its own, with a time limit,
-and adds it to FOLDER/gpu-compute-facts.json, which belongs to research/results; what it means is in docs/gpu-time.md. No
+and adds it to FOLDER/gpu-compute-facts.json, which belongs to research/results; what it means is in research/gpu-time.md. No
 other program may use the GPU meanwhile.
 """
 import json

@@ -6,7 +6,7 @@
 Needs a C compiler and CUDA's headers; PyTorch, JAX and the headers and loaders of OpenCL, Vulkan and video (below
 --include and on the loader's path) where those are to be measured. Runs each experiment of memory_facts.c in a process of
 its own, with a time limit of its own, and writes FOLDER/gpu-memory-facts.json, which belongs to research/results; what it
-means is in docs/gpu-memory.md. No other program may use the GPU meanwhile.
+means is in research/gpu-memory.md. No other program may use the GPU meanwhile.
 """
 import os
 import pathlib

@@ -4,7 +4,7 @@ use clap::{Parser, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Serves what jobs use of this node's GPUs to Prometheus (docs/metrics.md).
+/// Serves what jobs use of this node's GPUs to Prometheus (docs/usage.md).
 ///
 /// At each scrape it asks softmig-monitor, by the monitor's socket. It needs no rights of its own but to connect there:
 /// the group softmig. systemd starts it (softmig-exporter.service).

@@ -1,4 +1,4 @@
-//! softmig-exporter: serves the usage of a node's GPUs to Prometheus (docs/metrics.md). It runs as a user without
+//! softmig-exporter: serves the usage of a node's GPUs to Prometheus (docs/usage.md). It runs as a user without
 //! rights, and learns all from softmig-monitor's socket.
 
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! The figures of slices under the names that other exporters have, so that what reads those shows slices too.
 //!
-//! The names and labels are the others'; the values are the slice's, not the whole card's (docs/metrics.md).
+//! The names and labels are the others'; the values are the slice's, not the whole card's (docs/usage.md).
 
 mod card;
 mod ceems;

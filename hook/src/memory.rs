@@ -1,7 +1,7 @@
 //! The ways by which programs take device memory and give it back: the handlers of exported
 //! functions, by what they take.
 //!
-//! docs/device-memory.md lists every function of the driver's and how it is handled.
+//! research/device-memory.md lists every function of the driver's and how it is handled.
 
 pub(crate) mod alloc;
 pub(crate) mod arrays;

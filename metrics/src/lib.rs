@@ -1,5 +1,5 @@
 //! The usage of a node's GPUs in Prometheus' text format: for node_exporter's textfile and for `softmig-exporter`
-//! (docs/metrics.md).
+//! (docs/usage.md).
 
 #![forbid(unsafe_code)]
 

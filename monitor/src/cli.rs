@@ -16,7 +16,7 @@ pub struct Cli {
     /// Measure once, print what was found, and exit
     #[arg(long)]
     pub once: bool,
-    /// Print one JSON object (docs/monitor.md)
+    /// Print one JSON object (docs/formats.md)
     #[arg(long, requires = "once")]
     pub json: bool,
 }

@@ -1,5 +1,5 @@
 //! The jobs that take turns on each GPU, for people: the daemon tells it to root by a socket of its own ([`socket`]),
-//! and `softmig-monitor --once` shows it (docs/monitor.md).
+//! and `softmig-monitor --once` shows it (docs/formats.md).
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! docs/compute.md says how long turns are.
+//! docs/steering.md says how long turns are.
 
 use softmig_monitor::schedule::turns::Rules;
 
 #[test]
-fn the_page_of_shares_says_how_long_turns_are() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/compute.md");
+fn the_page_of_steering_says_how_long_turns_are() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/steering.md");
     let page = std::fs::read_to_string(path).unwrap();
     let words: Vec<&str> = page.split_whitespace().collect();
     let page = words.join(" ");

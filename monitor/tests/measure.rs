@@ -275,8 +275,8 @@ fn keys(value: &serde_json::Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_page_of_the_monitor_names_every_field() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/monitor.md");
+fn the_page_of_formats_names_every_field() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/formats.md");
     let page = std::fs::read_to_string(path).unwrap();
     let words: BTreeSet<&str> = page
         .split('`')
@@ -292,7 +292,7 @@ fn the_page_of_the_monitor_names_every_field() {
         .iter()
         .filter(|key| !words.contains(key.as_str()))
         .collect();
-    assert!(missing.is_empty(), "not in docs/monitor.md: {missing:?}");
+    assert!(missing.is_empty(), "not in docs/formats.md: {missing:?}");
 }
 
 #[test]

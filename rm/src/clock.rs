@@ -1,7 +1,7 @@
 //! The GPU's clock, by the machine's.
 //!
 //! The driver sets the GPU's clock to the time of day when it starts or resumes the GPU. From then on the clock runs by itself: that of an
-//! H100 fell behind by 24 us in each second, so by 2.1 s a day (docs/gpu-time.md).
+//! H100 fell behind by 24 us in each second, so by 2.1 s a day (research/gpu-time.md).
 
 use rustix::time::{ClockId, clock_gettime};
 

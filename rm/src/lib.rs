@@ -7,7 +7,7 @@
 //! - take channels out of the scheduler's list and put them back ([`Gpu::enable`]),
 //! - say how long a group may run before the next one comes ([`set_time_slice`]).
 //!
-//! Processes notice nothing: what they launch waits in their channels. What was measured of it is in docs/gpu-time.md.
+//! Processes notice nothing: what they launch waits in their channels. What was measured of it is in research/gpu-time.md.
 //! The numbers and structures are the driver's own, named in NVIDIA's open kernel modules (MIT licence); those of
 //! releases 535 to 595 are alike. What a driver does not know it refuses, and then there is an [`Error`].
 

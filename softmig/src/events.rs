@@ -33,7 +33,7 @@ pub(crate) struct Events {
     /// Only those of the last time, such as 30m, 12h or 7d
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     since: Option<Duration>,
-    /// Print the lines as they are: one JSON object each (docs/events.md)
+    /// Print the lines as they are: one JSON object each (docs/formats.md)
     #[arg(long)]
     json: bool,
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// known, 2 wrong usage, 1 not measured, or not completely.
 #[derive(Args)]
 pub(crate) struct Monitor {
-    /// Print one JSON object (docs/monitor.md)
+    /// Print one JSON object (docs/formats.md)
     #[arg(long)]
     json: bool,
 }

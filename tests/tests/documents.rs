@@ -1,4 +1,4 @@
-//! Checks of the pages: links lead somewhere, and docs/device-memory.md has every function that an account of device
+//! Checks of the pages: links lead somewhere, and research/device-memory.md has every function that an account of device
 //! memory must know of, and names tests there are.
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ fn functions_of(page: &str) -> Vec<String> {
 
 #[test]
 fn the_page_of_device_memory_has_every_function_that_counts() -> Result<()> {
-    let all = functions_of(&page("device-memory.md")?);
+    let all = functions_of(&page("../research/device-memory.md")?);
     let shown: BTreeSet<String> = all.iter().cloned().collect();
     assert_eq!(all.len(), shown.len(), "a function is listed twice");
     let entries = classes::entries().map_err(|wrong| anyhow!(wrong))?;
@@ -36,19 +36,19 @@ fn the_page_of_device_memory_has_every_function_that_counts() -> Result<()> {
     let missing: Vec<_> = counted.difference(&shown).collect();
     assert!(
         missing.is_empty(),
-        "not in docs/device-memory.md: {missing:?}"
+        "not in research/device-memory.md: {missing:?}"
     );
     let unknown: Vec<_> = shown.difference(&counted).collect();
     assert!(
         unknown.is_empty(),
-        "in docs/device-memory.md, and not counted by hook/bindings/memory.txt: {unknown:?}"
+        "in research/device-memory.md, and not counted by hook/bindings/memory.txt: {unknown:?}"
     );
     Ok(())
 }
 
 #[test]
 fn the_page_of_device_memory_names_the_tests_there_are() -> Result<()> {
-    let named = named(&page("device-memory.md")?);
+    let named = named(&page("../research/device-memory.md")?);
     assert!(named.len() > 30, "{named:?}");
     let tests = root().join("tests");
     let mut all = functions(&tests, &["slurm: Slurm)", ")"])?;

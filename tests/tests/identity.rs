@@ -1,4 +1,4 @@
-//! Whose process is this? Attacks on the library's answer, under real Slurm: docs/threat-model.md lists them.
+//! Whose process is this? Attacks on the library's answer, under real Slurm: tests/attempts.md lists them.
 //!
 //! Every test runs the client `whose` in some place or disguise and compares all that it says with all that it should
 //! say. Without the library, or with one that does not look, none of it would be said.

@@ -202,20 +202,22 @@ fn hook(stage: &Path) -> Result<()> {
 /// Where it lies in the tree.
 pub(crate) const HOOK: &str = "usr/lib/softmig/staged/libsoftmig.so";
 
-/// The pages, in folders as in the repository, so that their links hold.
+/// The pages, in folders as in the repository, so that their links hold. The records of decisions are for developers.
 fn documents(stage: &Path) -> Result<()> {
     let folder = stage.join("usr/share/doc/softmig");
     for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] {
         place(&project().join(name), &folder.join(name), 0o644)?;
     }
-    for pages in ["docs", "docs/decisions"] {
-        for page in fs::read_dir(project().join(pages))? {
-            let page = page?.path();
-            let name = page.file_name().context("a page without a name")?;
-            if page.is_file() {
-                place(&page, &folder.join(pages).join(name), 0o644)?;
-            }
+    for page in fs::read_dir(project().join("docs"))? {
+        let page = page?;
+        if page.file_type()?.is_dir() {
+            continue;
         }
+        place(
+            &page.path(),
+            &folder.join("docs").join(page.file_name()),
+            0o644,
+        )?;
     }
     Ok(())
 }

@@ -272,11 +272,11 @@ fn sums(prometheus: &Prometheus, end: f64) {
         &prometheus.ask(power, end),
         &jobs("", |_| 300.0 * SHARE),
     );
-    let page = fs::read_to_string(contrib("../docs/metrics.md")).unwrap();
+    let page = fs::read_to_string(contrib("../docs/usage.md")).unwrap();
     for query in [joined, power] {
         assert!(
             page.contains(query),
-            "docs/metrics.md has another query than {query}"
+            "docs/usage.md has another query than {query}"
         );
     }
 }

@@ -1,5 +1,5 @@
 //! The managed memory that this process knows. An allocation or variable as large as a piece or larger has a mapping of
-//! its own in this process; smaller ones share mappings of a piece (docs/gpu-memory.md). No thread waits for another:
+//! its own in this process; smaller ones share mappings of a piece (research/gpu-memory.md). No thread waits for another:
 //! each charged entry has the [`moment`] at which it was last seen, and a look forgets only entries that were last seen
 //! before it began.
 

@@ -20,7 +20,7 @@ use crate::os;
 use crate::os::cells::Mapped;
 
 /// The bytes that a context takes besides the stacks of kernels, and the bytes of stack for each thread that a GPU can
-/// run at once. Measured on an H200 (docs/gpu-memory.md); on other GPUs a first guess, corrected when this process looks
+/// run at once. Measured on an H200 (research/gpu-memory.md); on other GPUs a first guess, corrected when this process looks
 /// outside.
 const CONTEXT: u64 = 104 << 20;
 const STACK: u64 = 1606;

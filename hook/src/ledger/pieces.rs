@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use softmig_region::units;
 
 /// The driver takes memory from the GPU in pieces of this size. Smaller allocations share pieces, and none lies in two;
-/// larger ones have pieces of their own (docs/gpu-memory.md).
+/// larger ones have pieces of their own (research/gpu-memory.md).
 pub(crate) const PIECE: u64 = 2 << 20;
 
 /// The pieces that these bytes take when nothing is shared, in units.

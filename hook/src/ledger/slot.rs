@@ -289,7 +289,7 @@ impl Member {
 }
 
 /// How long after a process's death its memory may still be the driver's, in milliseconds: the kernel gives up the lock
-/// first. Longer than what was seen of processes with many contexts (docs/gpu-memory.md).
+/// first. Longer than what was seen of processes with many contexts (research/gpu-memory.md).
 const SETTLING: u64 = 1000;
 
 /// The outcome of a look at dead processes.

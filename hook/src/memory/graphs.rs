@@ -20,7 +20,7 @@ use crate::memory::stacks;
 use crate::os::cells::Mapped;
 use crate::pacing::{self, UNKNOWN_NS, Work};
 
-/// The memory of a graph grows by multiples of this (docs/gpu-memory.md).
+/// The memory of a graph grows by multiples of this (research/gpu-memory.md).
 const STEP: u64 = 32 << 20;
 /// A memory node takes multiples of this.
 const PIECE: u64 = 2 << 20;

@@ -2,7 +2,7 @@
 //! names.
 //!
 //! An allocation or variable as large as a piece or larger has a mapping of its own in this process; smaller ones share
-//! mappings of a piece (docs/gpu-memory.md). So after code was loaded, the kernel's list shows all mappings, and the
+//! mappings of a piece (research/gpu-memory.md). So after code was loaded, the kernel's list shows all mappings, and the
 //! driver tells whether an unknown one is managed memory. A charged entry without a mapping is gone
 //! ([`crate::ledger::mappings`]).
 

@@ -20,7 +20,7 @@ use crate::ledger::pools::{self, Pool};
 use crate::ledger::{self, Busy, Kind, LimitedGpu, here};
 use crate::os;
 
-/// A pool grows by multiples of this (docs/gpu-memory.md).
+/// A pool grows by multiples of this (research/gpu-memory.md).
 const STEP: u64 = 32 << 20;
 
 /// The GPU of a stream, which may be another one than that of the calling thread's context; the thread may have none.

@@ -10,7 +10,7 @@ use crate::driver::cuda_queries;
 use crate::ledger::{self, here};
 use crate::pacing;
 
-/// The units that a number of streams takes: 0.55 MiB each, in pieces of 2 MiB (docs/gpu-memory.md).
+/// The units that a number of streams takes: 0.55 MiB each, in pieces of 2 MiB (research/gpu-memory.md).
 fn units_of(streams: u32) -> u32 {
     const STREAM: u32 = 9;
     const PIECE: u32 = units_of_mib(2);

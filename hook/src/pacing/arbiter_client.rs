@@ -26,7 +26,7 @@ const GONE_AFTER_NS: u64 = 300_000_000;
 /// Retry interval after a failed connection to the arbiter.
 const RECONNECT_AFTER_NS: u64 = 200_000_000;
 /// The next job may get the turn when this much work is left: it hears when that ends, and prepares meanwhile. Work that it
-/// launches earlier may take the GPU before this ends (docs/gpu-time.md).
+/// launches earlier may take the GPU before this ends (research/gpu-time.md).
 const HANDOVER_LEFT_NS: u64 = 700_000;
 /// Launch this early: launch latency lets the work arrive as the turn begins, and what is left of other work is nearly always a
 /// little less than estimated.

@@ -16,12 +16,12 @@ const MAX_MARKS: usize = 32;
 const REACHED_SOON_NS: u64 = 20_000;
 
 /// The time that two events in an idle stream measure with nothing between them, and the GPU time that an event behind
-/// other work costs (docs/gpu-time.md).
+/// other work costs (research/gpu-time.md).
 const EMPTY_INTERVAL_NS: u64 = 400;
 const EVENT_COST_NS: u64 = 1_400;
 
 /// Work after a rest takes at most this much longer, or seems to: no cache holds anything of it, on the GPU or on the host
-/// (docs/gpu-time.md).
+/// (research/gpu-time.md).
 const AFTER_REST_NS: u64 = 6_000;
 
 /// The GPU waited for an event that is reached within this time after it was recorded: launch latency, and some more.

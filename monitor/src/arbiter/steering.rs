@@ -22,7 +22,7 @@ use crate::schedule::turns::Book;
 use crate::schedule::turns::{Job, Nanos};
 
 /// If the end of a stay interrupts a kernel, the GPU saves its state. This much more of the stay is then not work, and no job pays
-/// for it (docs/gpu-time.md).
+/// for it (research/gpu-time.md).
 const INTERRUPTING: Nanos = 70_000;
 
 /// A GPU whose channels can be steered.

@@ -6,7 +6,7 @@ use softmig_rm::Switch;
 
 use crate::schedule::turns::Nanos;
 
-/// The time of each stay before its first kernel begins and after its last one ends (docs/gpu-time.md). All of it is subtracted
+/// The time of each stay before its first kernel begins and after its last one ends (research/gpu-time.md). All of it is subtracted
 /// at the start of the stay.
 pub(super) const CHANGING: Nanos = 60_000;
 

@@ -1,4 +1,4 @@
-//! A measurement as others see it: the JSON of `softmig-monitor --once --json`, which docs/monitor.md documents.
+//! A measurement as others see it: the JSON of `softmig-monitor --once --json`, which docs/formats.md documents.
 //!
 //! Amounts of memory are bytes. A `null` says that something is not known, or does not apply.
 

@@ -67,7 +67,7 @@ const CLASSIFY_EVERY: Nanos = 100 * MS;
 /// for `CLASSIFY_EVERY`.
 const PATIENCE: Nanos = 2 * RECHECK;
 /// Time from a look until a job that it released can be on the GPU. The driver's call takes 0.27 to 0.39 ms of it
-/// (docs/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
+/// (research/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
 const RELEASING: Nanos = 400_000;
 /// A held job is not on the GPU. A job that was there for this part of [`CLASSIFY_EVERY`] cannot be held.
 const MAX_ESCAPED: Nanos = 30 * MS;

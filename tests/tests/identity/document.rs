@@ -1,12 +1,12 @@
-//! docs/threat-model.md names every test of these, and none that does not exist, here, in the gate, the policy, the monitor, the
+//! tests/attempts.md names every test of these, and none that does not exist, here, in the gate, the policy, the monitor, the
 //! hook, the calls of the driver, the prolog or the epilog.
 
 use anyhow::Result;
 use softmig_tests::documents::{functions, named, page, plain_tests, root};
 
 #[test]
-fn the_threat_model_names_the_tests_there_are() -> Result<()> {
-    let named = named(&page("threat-model.md")?);
+fn the_list_of_attempts_names_the_tests_there_are() -> Result<()> {
+    let named = named(&page("../tests/attempts.md")?);
     assert!(named.len() > 40, "{named:?}");
     let mut all = functions(&root().join("tests"), &["slurm: Slurm)", ")"])?;
     for folder in [

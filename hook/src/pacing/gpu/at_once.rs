@@ -69,7 +69,7 @@ impl Samples {
     /// The part of the time since the last sample that counts as work. A launch on an idle GPU takes a while to get
     /// there, and its end is seen a while late; neither counts.
     fn counted(&mut self, now: u64, has_work: bool, launched: u32) -> u64 {
-        /// Both times together, for each launch: less than was measured (docs/gpu-time.md).
+        /// Both times together, for each launch: less than was measured (research/gpu-time.md).
         const UNSEEN_PER_LAUNCH_NS: u64 = 3_000;
         /// After this many samples with work, there is always work before a launch.
         const MANY: u32 = 16;
