@@ -26,7 +26,7 @@ use write::Written;
 /// Prints the configuration that Slurm needs, made from policy.toml alone.
 ///
 /// softmig.conf is for slurm.conf to include, above the site's own lines of nodes and partitions; gres.conf and cgroup.conf
-/// lie beside it. softmig-qos.sh and softmig-reservations.sh are run as Slurm's administrator after each change. docs/config.md
+/// lie beside it. softmig-qos.sh and softmig-reservations.sh are run as Slurm's administrator after each change. docs/check.md
 /// has the steps. The same policy, Slurm release and, where GPUs are reserved, time make the same text.
 ///
 /// Exit status: 0 done, 3 files are there that differ and were left, 2 wrong usage, 1 the policy cannot be read, reserves a GPU

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 /// Exit status: 0 everything was read; 1 NVML does not answer, or not for all GPUs; 2 wrong usage.
 #[derive(Args)]
 pub(crate) struct Probe {
-    /// Print one JSON object (docs/probe.md)
+    /// Print one JSON object (docs/check.md)
     #[arg(long)]
     json: bool,
     /// Print a policy.toml: the entries, and all else as comments

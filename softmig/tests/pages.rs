@@ -201,7 +201,7 @@ fn policies_and_commands_of_the_pages_are_as_they_say() {
 
 #[test]
 fn the_page_of_codes_has_every_code() {
-    let page = read(&Path::new(ROOT).join("docs/codes.md"));
+    let page = read(&Path::new(ROOT).join("docs/users.md"));
     for code in Code::ALL {
         let row = format!("\n| {} | ", code.as_str());
         assert_eq!(page.matches(&row).count(), 1, "{}", code.as_str());

@@ -1,4 +1,4 @@
-//! The public JSON form of a node's GPUs (docs/probe.md): fields are added to it, and none is renamed or taken away.
+//! The public JSON form of a node's GPUs (docs/check.md): fields are added to it, and none is renamed or taken away.
 
 use super::catalogue::Entry;
 use super::findings::{Findings, Note};
