@@ -93,6 +93,7 @@ impl Ci {
                 &[&CLIPPY[..], &modules, &STRICT].concat(),
             )?;
         }
+        steps.step("the oldest Rust", oldest_rust)?;
         steps.step("races for the ledger, in every order", races)
     }
 }
@@ -109,6 +110,27 @@ const STRICT: [&str; 3] = ["--", "-D", "warnings"];
 fn clippy(steps: &mut Steps, features: &str) -> Result<()> {
     let workspace = ["--workspace", "--all-targets", features];
     steps.cargo("clippy", &[&CLIPPY[..], &workspace, &STRICT].concat())
+}
+
+/// Everything compiles with the Rust that Cargo.toml's `rust-version` names.
+fn oldest_rust() -> Result<()> {
+    let version = env!("CARGO_PKG_RUST_VERSION");
+    let install = ["toolchain", "install", version, "--profile=minimal"];
+    run(Command::new("rustup").args(install))?;
+    let check = [
+        "run",
+        version,
+        "cargo",
+        "check",
+        "--workspace",
+        "--locked",
+        "--quiet",
+    ];
+    run(Command::new("rustup")
+        .args(check)
+        .arg("--target-dir")
+        .arg(target().join("oldest-rust"))
+        .current_dir(project()))
 }
 
 /// Loom replaces the atomics, so all that the tests link is built for it, in a folder of its own.
