@@ -27,7 +27,6 @@ impl Ci {
             steps.cargo("format", &["fmt", "--all", "--check"])?;
             steps.step("layers of the sources", layers::check)?;
             steps.step("spelling", tools::spelling)?;
-            steps.step("book of the pages", tools::book)?;
             steps.step(
                 "licences, versions and sources of dependencies",
                 tools::dependencies,
@@ -63,6 +62,7 @@ impl Ci {
 
     /// Checks of what changes seldom.
     fn seldom(&self, steps: &mut Steps) -> Result<()> {
+        steps.step("book of the pages", tools::book)?;
         steps.step("declarations from NVIDIA's headers", bindings::check)?;
         let generator = [
             "test",
