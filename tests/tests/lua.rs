@@ -30,10 +30,7 @@ fn all_of(version: &str, script: &str) -> Result<String> {
 macro_rules! in_each_lua {
     ($($name:ident),+ $(,)?) => {
         in_each_lua!(@ lua_5_1 "5.1" $($name),+);
-        // The quick build has the modules of Debian's Lua alone.
-        #[cfg(feature = "full")]
         in_each_lua!(@ lua_5_3 "5.3" $($name),+);
-        #[cfg(feature = "full")]
         in_each_lua!(@ lua_5_4 "5.4" $($name),+);
     };
     (@ $module:ident $version:literal $($name:ident),+) => {

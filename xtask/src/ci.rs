@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::place::{project, run, target};
-use crate::stage::LUAS;
+use crate::stage::{LUAS, only_modules};
 use crate::steps::{Steps, all, cargo};
 use crate::test::Tests;
 use crate::{bindings, layers, packaging, tools};
@@ -78,16 +78,8 @@ impl Ci {
             &[&CLIPPY[..], &old_driver, &STRICT].concat(),
         )?;
         for lua in LUAS {
-            let version = lua.replace('.', "");
-            let features = format!(
-                "--features=softmig-job-submit/lua{version},softmig-cli-filter/lua{version}"
-            );
-            let modules = [
-                "-p=softmig-job-submit",
-                "-p=softmig-cli-filter",
-                "--no-default-features",
-                &features,
-            ];
+            let modules = only_modules(lua);
+            let modules = modules.each_ref().map(String::as_str);
             steps.cargo(
                 &format!("clippy, Lua {lua}"),
                 &[&CLIPPY[..], &modules, &STRICT].concat(),

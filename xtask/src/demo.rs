@@ -33,7 +33,7 @@ pub(crate) fn demo(slurm: Slurm) -> Result<()> {
     std::thread::scope(|scope| {
         // One waits for the network, the other for the processors.
         let debian = scope.spawn(|| roots::build_for(&[slurm]));
-        stage::quick(&stage::PARTS)?;
+        stage::quick(&stage::PARTS, &[stage::DEFAULT_LUA])?;
         programs::build()?;
         debian
             .join()

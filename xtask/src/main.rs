@@ -110,7 +110,9 @@ impl Task {
             Task::Count => count::count(),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build().and_then(|()| runtimes::build()),
-            Task::Programs => stage::quick(&stage::PARTS).and_then(|()| programs::build()),
+            Task::Programs => {
+                stage::quick(&stage::PARTS, &stage::LUAS).and_then(|()| programs::build())
+            }
             Task::Stage => stage::build(),
             Task::Release => release::release(),
             Task::Packages(packages) => packages.run(),

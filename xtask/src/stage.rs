@@ -50,10 +50,10 @@ const FILES: [(&str, &str); 20] = [
 ];
 
 /// The Lua of Debian's Slurm: default in the crates of the modules, so that it is what a build of the workspace makes.
-const QUICK_LUA: &str = "5.1";
+pub(crate) const DEFAULT_LUA: &str = "5.1";
 
 /// What clusters run, where cargo is not told to build the whole workspace.
-pub(crate) const PARTS: [&str; 14] = [
+pub(crate) const PARTS: [&str; 11] = [
     "-p=softmig",
     "-p=softmig-monitor",
     "-p=softmig-exporter",
@@ -65,10 +65,10 @@ pub(crate) const PARTS: [&str; 14] = [
     "-p=softmig-fake-nvml",
     "-p=softmig-fake-rm",
     "-p=softmig-tests",
-    "--lib",
-    "--bins",
-    "--examples",
 ];
+
+/// All that is laid out: an example makes the manual pages.
+const TARGETS: [&str; 3] = ["--lib", "--bins", "--examples"];
 
 /// Builds what is shipped into target/stage, for old C libraries and each Lua, and has clusters run that.
 pub(crate) fn build() -> Result<()> {
@@ -76,17 +76,7 @@ pub(crate) fn build() -> Result<()> {
     println!("Building softmig (release) into {}.", stage.display());
     clear(&stage)?;
     for lua in LUAS {
-        let version = lua.replace('.', "");
-        let features = format!("softmig-job-submit/lua{version},softmig-cli-filter/lua{version}");
-        let built = old_libc::build(&[
-            "-p",
-            "softmig-job-submit",
-            "-p",
-            "softmig-cli-filter",
-            "--no-default-features",
-            "--features",
-            &features,
-        ])?;
+        let built = old_libc::build(&only_modules(lua).each_ref().map(String::as_str))?;
         lua_modules(&stage, lua, &built)?;
     }
     // Prolog and epilog run on any node, whatever its C library.
@@ -114,15 +104,22 @@ pub(crate) fn build() -> Result<()> {
         .context("linking target/tested")
 }
 
-/// Builds the same without optimizing it, for this machine's C library and Debian's Lua, into target/tested. `what` says
-/// which crates; the drivers of the tests are built with them.
-pub(crate) fn quick(what: &[&str]) -> Result<()> {
+/// Builds the same without optimizing it, for this machine's C library, into target/tested. `what` says which crates: the
+/// drivers of the tests are built with them. [`DEFAULT_LUA`] has to be the first of `luas`.
+pub(crate) fn quick(what: &[&str], luas: &[&str]) -> Result<()> {
     let stage = softmig_tests::softmig::stage();
     println!("Building softmig into {}.", stage.display());
-    run(cargo(&["build", "--quiet", "--locked"]).args(what))?;
+    run(cargo(&["build", "--quiet", "--locked"])
+        .args(what)
+        .args(TARGETS))?;
     clear(&stage)?;
     let built = target().join("debug");
-    lua_modules(&stage, QUICK_LUA, &built)?;
+    for lua in luas {
+        if *lua != DEFAULT_LUA {
+            run(cargo(&["build", "--quiet", "--locked"]).args(only_modules(lua)))?;
+        }
+        lua_modules(&stage, lua, &built)?;
+    }
     programs(&stage, &built, &["softmig-prolog", "softmig-epilog"])?;
     programs(&stage, &built, &DYNAMIC)?;
     others(&stage)
@@ -141,6 +138,17 @@ fn programs(stage: &Path, built: &Path, names: &[&str]) -> Result<()> {
         place(&built.join(name), &stage.join(folder).join(name), 0o755)?;
     }
     Ok(())
+}
+
+/// What cargo builds of the modules for one Lua: they differ in the interpreter's calls.
+pub(crate) fn only_modules(lua: &str) -> [String; 4] {
+    let version = lua.replace('.', "");
+    [
+        "-p=softmig-job-submit".to_owned(),
+        "-p=softmig-cli-filter".to_owned(),
+        "--no-default-features".to_owned(),
+        format!("--features=softmig-job-submit/lua{version},softmig-cli-filter/lua{version}"),
+    ]
 }
 
 /// The modules that Slurm's Lua loads.

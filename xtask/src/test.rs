@@ -103,7 +103,7 @@ impl Tests {
             std::thread::scope(|scope| {
                 // One waits for the network, the other for the processors.
                 let debian = scope.spawn(|| roots::build_what_debian_has(&releases));
-                stage::quick(&CODE)?;
+                stage::quick(&CODE, &stage::LUAS)?;
                 debian
                     .join()
                     .map_err(|_| anyhow!("building the Debian roots panicked"))?
