@@ -12,13 +12,17 @@ use softmig_tests::{Cluster, Gpus, Slurm};
 
 use crate::narrator::Narrator;
 use crate::place::run;
+use crate::steps::all;
 use crate::{programs, roots, stage, tour, work};
 
 /// Makes what is missing, then shows it, as root.
 pub(crate) fn demo(slurm: Slurm) -> Result<()> {
-    println!("softmig demo: slices of GPUs on a real Slurm {slurm}. It needs no GPU.");
     println!(
-        "Once: a Debian root below target/, a release build, and small programs that use GPUs. debootstrap, make and musl-tools are \
+        "softmig demo: slices of GPUs on a real Slurm {slurm}. It needs no GPU. The first time takes some five minutes on two \
+         cores, later ones some ten seconds."
+    );
+    println!(
+        "Once: a Debian root below target/, a build, and small programs that use GPUs. debootstrap, make and musl-tools are \
          installed with apt where they are missing."
     );
     let root = rustix::process::geteuid().is_root();
@@ -26,20 +30,24 @@ pub(crate) fn demo(slurm: Slurm) -> Result<()> {
         println!("debootstrap and the cluster, with its mounts and namespaces, need root: sudo.");
         run(Command::new("sudo").arg("-v"))?;
     }
-    let start = Instant::now();
-    // Not beside each other: both may install a package.
-    roots::needs()?;
-    programs::needs()?;
-    std::thread::scope(|scope| {
-        // One waits for the network, the other for the processors.
-        let debian = scope.spawn(|| roots::build_for(&[slurm]));
-        stage::quick(&stage::PARTS, &[stage::DEFAULT_LUA])?;
-        programs::build()?;
-        debian
-            .join()
-            .map_err(|_| anyhow!("building the Debian root panicked"))?
+    all(|steps| {
+        steps.step("missing packages of this machine", || {
+            roots::needs().and_then(|()| programs::needs())
+        })?;
+        std::thread::scope(|scope| {
+            // One waits for the network, the other for the processors.
+            let debian = scope.spawn(|| roots::build_for(&[slurm]));
+            steps.step("softmig, and the drivers of tests", || {
+                stage::quick(&stage::PARTS, &[stage::DEFAULT_LUA])
+            })?;
+            steps.step("programs that use GPUs", programs::build)?;
+            steps.step("the rest of the Debian root", || {
+                debian
+                    .join()
+                    .map_err(|_| anyhow!("building the Debian root panicked"))?
+            })
+        })
     })?;
-    println!("Ready after {:.1} s.", start.elapsed().as_secs_f64());
     if root {
         return show(slurm);
     }

@@ -109,9 +109,7 @@ pub(crate) fn build() -> Result<()> {
 pub(crate) fn quick(what: &[&str], luas: &[&str]) -> Result<()> {
     let stage = softmig_tests::softmig::stage();
     println!("Building softmig into {}.", stage.display());
-    run(cargo(&["build", "--quiet", "--locked"])
-        .args(what)
-        .args(TARGETS))?;
+    run(cargo(&["build", "--locked"]).args(what).args(TARGETS))?;
     clear(&stage)?;
     let built = target().join("debug");
     for lua in luas {
