@@ -124,6 +124,8 @@ pub struct Sharing {
     virtual_time: Nanos,
     looked: Nanos,
     classified: Nanos,
+    /// Whether a job came that has no slice.
+    has_new: bool,
     /// The sums since they were last taken.
     book: Book,
     /// Time of processes of no job since the last look.
@@ -195,6 +197,7 @@ impl Sharing {
             virtual_time: 0,
             looked: now,
             classified: now,
+            has_new: false,
             book: Book::default(),
             unclaimed: 0,
             waited: 0,
@@ -234,7 +237,7 @@ impl Sharing {
         });
         (state.share, state.mode, state.has_processes) = (share, mode, true);
         // At the next look it gets a slice.
-        self.classified = Nanos::MIN / 2;
+        self.has_new = true;
     }
 
     /// The job's last process has gone. The job is forgotten when its debt is paid, and its lead is gone.
@@ -280,8 +283,12 @@ impl Sharing {
         self.note_waiting();
         self.charge(time);
         self.advance(time);
-        if now - self.classified >= CLASSIFY_EVERY {
+        let is_over = now - self.classified >= CLASSIFY_EVERY;
+        if is_over {
             self.classified = now;
+            self.jobs.values_mut().for_each(JobState::classify);
+        }
+        if std::mem::take(&mut self.has_new) || is_over {
             self.set_slices(&mut look);
         }
         let escaped = self.jobs.iter().filter(|(_, it)| it.escaped >= MAX_ESCAPED);
@@ -401,11 +408,8 @@ impl Sharing {
         backlogged.map(|it| it.virtual_time).min()
     }
 
-    /// Classifies jobs and sets their slices, as the head of this file says.
+    /// Sets the jobs' slices, as the head of this file says.
     fn set_slices(&mut self, look: &mut Look) {
-        for state in self.jobs.values_mut() {
-            state.classify();
-        }
         // A program that wants the GPU for a moment now and then is there, also while it wants nothing.
         let since = self.looked - CLASSIFY_EVERY;
         let is_there = |it: &JobState| it.wished.is_some_and(|wished| wished >= since);
