@@ -412,7 +412,8 @@ impl Sharing {
     fn set_slices(&mut self, look: &mut Look) {
         // A program that wants the GPU for a moment now and then is there, also while it wants nothing.
         let since = self.looked - CLASSIFY_EVERY;
-        let is_there = |it: &JobState| it.wished.is_some_and(|wished| wished >= since);
+        let is_there =
+            |it: &JobState| it.used >= since || it.wished.is_some_and(|wished| wished >= since);
         let jobs = self.jobs.iter();
         let yielding: Vec<Job> = jobs
             .filter(|(_, it)| it.yields && is_there(it))

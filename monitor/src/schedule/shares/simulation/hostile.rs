@@ -106,3 +106,27 @@ fn a_lead_outlives_the_last_process() {
     (0..30).for_each(|_| look(&mut sharing, true));
     assert!(!sharing.jobs.contains_key(&Job(0)));
 }
+
+#[test]
+fn changes_for_a_job_that_says_nothing_count() {
+    let half = Share::new(1, 2).unwrap();
+    let mut sharing = Sharing::new(0);
+    (0..2).for_each(|it| sharing.come(Job(it), half, HARD, 0));
+    for now in (RECHECK..=300 * MS).step_by(RECHECK as usize) {
+        let busy = Observed {
+            resident: RECHECK / 2,
+            pending: RECHECK,
+            wishes: true,
+            cut: 1,
+            ..Observed::default()
+        };
+        let silent = Observed {
+            resident: RECHECK / 4,
+            changing: RECHECK / 4,
+            left: 9,
+            ..Observed::default()
+        };
+        sharing.look(now, &[(Job(0), busy), (Job(1), silent)].into());
+    }
+    assert!(sharing.has_yielding);
+}
