@@ -187,6 +187,9 @@ static void *makes_pools(void *rounds)
         void *pool = NULL;
         device_pointer at = 0;
         note("cuMemPoolCreate", cu.cuMemPoolCreate(&pool, &properties));
+        // Until it is destroyed, other threads' allocations come from it too.
+        if (i % 2)
+            note("cuDeviceSetMemPool", cu.cuDeviceSetMemPool(0, pool));
         note("cuMemAllocFromPoolAsync", cu.cuMemAllocFromPoolAsync(&at, MIB, pool, NULL));
         note("cuMemFreeAsync", cu.cuMemFreeAsync(at, NULL));
         note("cuStreamSynchronize", cu.cuStreamSynchronize(NULL));

@@ -124,13 +124,14 @@ pub struct Sharing {
     virtual_time: Nanos,
     looked: Nanos,
     classified: Nanos,
+    /// Whether a job came that has no slice.
+    has_new: bool,
     /// The sums since they were last taken.
     book: Book,
     /// Time of processes of no job since the last look.
     unclaimed: Nanos,
-    /// Time in which jobs were held for others, and in which the GPU was idle of that, since this was judged.
+    /// Time in which jobs were held for others, since it was judged whether these use it.
     waited: Nanos,
-    idle: Nanos,
     /// Whether a job yields by itself, so that slices are short.
     has_yielding: bool,
 }
@@ -151,8 +152,12 @@ struct JobState {
     is_backlogged: bool,
     /// When it last was on the GPU, or could not be.
     served: Nanos,
+    /// When it last was on the GPU, or was held.
+    used: Nanos,
     /// No other job waits for it before.
     waited_for_from: Nanos,
+    /// Time in which it left the GPU idle of that in which jobs were held for others.
+    idle: Nanos,
     held: Option<Held>,
     held_for: Nanos,
     /// Time after the last look in which it could not be on the GPU yet, because that look released it.
@@ -192,10 +197,10 @@ impl Sharing {
             virtual_time: 0,
             looked: now,
             classified: now,
+            has_new: false,
             book: Book::default(),
             unclaimed: 0,
             waited: 0,
-            idle: 0,
             has_yielding: false,
         }
     }
@@ -212,7 +217,9 @@ impl Sharing {
             wished: None,
             is_backlogged: false,
             served: self.looked,
+            used: Nanos::MIN / 2,
             waited_for_from: self.looked,
+            idle: 0,
             held: None,
             held_for: 0,
             releasing: 0,
@@ -230,10 +237,10 @@ impl Sharing {
         });
         (state.share, state.mode, state.has_processes) = (share, mode, true);
         // At the next look it gets a slice.
-        self.classified = Nanos::MIN / 2;
+        self.has_new = true;
     }
 
-    /// The job's last process has gone. The job is forgotten when its debt is paid.
+    /// The job's last process has gone. The job is forgotten when its debt is paid, and its lead is gone.
     pub fn leave(&mut self, job: Job) {
         if let Some(state) = self.jobs.get_mut(&job) {
             state.has_processes = false;
@@ -276,15 +283,21 @@ impl Sharing {
         self.note_waiting();
         self.charge(time);
         self.advance(time);
-        if now - self.classified >= CLASSIFY_EVERY {
+        let is_over = now - self.classified >= CLASSIFY_EVERY;
+        if is_over {
             self.classified = now;
+            self.jobs.values_mut().for_each(JobState::classify);
+        }
+        if std::mem::take(&mut self.has_new) || is_over {
             self.set_slices(&mut look);
         }
         let escaped = self.jobs.iter().filter(|(_, it)| it.escaped >= MAX_ESCAPED);
         look.escaped = escaped.map(|(&job, _)| job).collect();
         self.choose_held();
-        self.jobs
-            .retain(|_, it| it.has_processes || it.credit < burst(it.share));
+        let virtual_time = self.virtual_time;
+        self.jobs.retain(|_, it| {
+            it.has_processes || it.credit < burst(it.share) || it.virtual_time > virtual_time
+        });
         look.next = self.next();
         look
     }
@@ -329,26 +342,35 @@ impl Sharing {
         self.note_idle(time);
     }
 
-    /// Jobs for which others are held, and which mostly leave the GPU idle, are not waited for any more for a while.
+    /// Jobs for which others are held, and which leave the GPU idle, are not waited for any more for a while. A job leaves it idle
+    /// while nobody is there, or while the job itself says that it has no work. No other job can say that of it.
     fn note_idle(&mut self, time: Nanos) {
-        if !self.jobs.values().any(|it| it.held == Some(Held::Ahead)) {
-            return;
-        }
-        let used = self.jobs.values();
-        let used = used.map(|it| it.resident.min(it.pending) + it.unseated + it.changing);
+        let is_any_held = self.jobs.values().any(|it| it.held == Some(Held::Ahead));
+        let used = |by: fn(&JobState) -> Nanos| {
+            let all = self.jobs.values();
+            all.map(|it| by(it) + it.unseated + it.changing)
+                .sum::<Nanos>()
+        };
+        let empty = (time - used(|it| it.resident)).max(0);
+        let idle = (time - used(|it| it.resident.min(it.pending))).max(0);
         self.waited += time;
-        self.idle += (time - used.sum::<Nanos>()).max(0);
-        if self.waited < PATIENCE {
+        for state in self.jobs.values_mut() {
+            state.idle += empty.max(idle.min(time - state.pending));
+        }
+        // What was before the next hold says nothing about it.
+        if is_any_held && self.waited < PATIENCE {
             return;
         }
-        if self.idle > self.waited / 2 {
-            let until = self.looked + CLASSIFY_EVERY;
-            let free = self.jobs.values_mut();
+        let until = self.looked + CLASSIFY_EVERY;
+        for state in self.jobs.values_mut() {
+            let leaves_idle = std::mem::take(&mut state.idle) > self.waited / 2;
             // A job that has just ended its work wants nothing any more.
-            let waited_for = free.filter(|it| it.held.is_none() && it.is_backlogged && it.wishes);
-            waited_for.for_each(|it| it.waited_for_from = until);
+            let is_waited_for = state.held.is_none() && state.is_backlogged && state.wishes;
+            if is_any_held && leaves_idle && is_waited_for {
+                state.waited_for_from = until;
+            }
         }
-        (self.waited, self.idle) = (0, 0);
+        self.waited = 0;
     }
 
     /// Lets the GPU's virtual time go on, and keeps the jobs' near it.
@@ -386,14 +408,12 @@ impl Sharing {
         backlogged.map(|it| it.virtual_time).min()
     }
 
-    /// Classifies jobs and sets their slices, as the head of this file says.
+    /// Sets the jobs' slices, as the head of this file says.
     fn set_slices(&mut self, look: &mut Look) {
-        for state in self.jobs.values_mut() {
-            state.classify();
-        }
         // A program that wants the GPU for a moment now and then is there, also while it wants nothing.
         let since = self.looked - CLASSIFY_EVERY;
-        let is_there = |it: &JobState| it.wished.is_some_and(|wished| wished >= since);
+        let is_there =
+            |it: &JobState| it.used >= since || it.wished.is_some_and(|wished| wished >= since);
         let jobs = self.jobs.iter();
         let yielding: Vec<Job> = jobs
             .filter(|(_, it)| it.yields && is_there(it))
@@ -437,9 +457,17 @@ impl Sharing {
     /// The time of the next look: before any job could exceed a bound.
     fn next(&self) -> Option<Nanos> {
         // Also a job that is not waited for any more: it may be served again, and no bell tells.
-        let is_shared = self.jobs.values().filter(|it| it.wishes).count() > 1;
+        let is_shared = self
+            .jobs
+            .values()
+            .filter(|it| it.may_use(self.looked))
+            .count()
+            > 1;
         let least = self.least_virtual_time().filter(|_| is_shared);
-        let until = self.jobs.values().filter_map(|it| it.until_next(least));
+        let until = self
+            .jobs
+            .values()
+            .filter_map(|it| it.until_next(self.looked, least));
         let soonest = until.chain(is_shared.then_some(MAX_INTERVAL)).min()?;
         // A job that rests may begin at any time: a bell is not heard before the next look.
         let free = self.jobs.values().filter(|it| it.held.is_none());
@@ -477,6 +505,9 @@ impl JobState {
         if self.resident > 0 || self.held.is_some() || !self.wishes {
             self.served = now;
         }
+        if self.resident > 0 || self.held.is_some() {
+            self.used = now;
+        }
         self.wishes = new.wishes;
     }
 
@@ -502,6 +533,11 @@ impl JobState {
     fn wants(&self, now: Nanos) -> bool {
         let is_served = now - self.served <= CLASSIFY_EVERY;
         self.wishes && is_served && now >= self.waited_for_from
+    }
+
+    /// Whether it may be on the GPU until the next look. The log shows use whatever a job says.
+    fn may_use(&self, now: Nanos) -> bool {
+        self.wishes || now - self.used < CLASSIFY_EVERY
     }
 
     /// The lead over the GPU's virtual time that counts later: that of a job which has used the GPU alone until the next look.
@@ -535,11 +571,11 @@ impl JobState {
     }
 
     /// Time until it could come to be held, or go on. `least` is the least virtual time, if several jobs want the GPU.
-    fn until_next(&self, least: Option<Nanos>) -> Option<Nanos> {
+    fn until_next(&self, now: Nanos, least: Option<Nanos>) -> Option<Nanos> {
         match self.held {
             Some(Held::Ahead) => Some(RECHECK),
             Some(Held::Capped) => Some(self.to_virtual(resume_credit(self.share) - self.credit)),
-            None if !self.wishes => None,
+            None if !self.may_use(now) => None,
             None => {
                 let lead = least.map(|least| self.max_lead() - (self.virtual_time - least));
                 let lead = lead.map(|left| share_of(self.share, left));

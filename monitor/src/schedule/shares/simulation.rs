@@ -5,10 +5,12 @@
 
 mod escapes;
 mod examples;
+mod hostile;
 mod idle;
 mod observations;
 mod properties;
 mod sampled;
+mod strategies;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -75,6 +77,8 @@ struct Sim {
     had_work: Nanos,
     /// Where the program's word of its work is sampled.
     sampler: Option<sampled::Sampler>,
+    /// What its page says instead of the truth: whether it wants the GPU, and the hundredths of the time with work.
+    lie: (Option<bool>, Option<Nanos>),
 }
 
 impl Sim {
@@ -94,6 +98,7 @@ impl Sim {
             observed: Observed::default(),
             had_work: Nanos::MIN / 2,
             sampler: None,
+            lie: (None, None),
         };
         sim.run(now, program);
         sim
@@ -212,6 +217,9 @@ struct Gpu {
     /// Since when jobs are held for others, and the longest time beyond the bound for which one was.
     ahead: BTreeMap<Job, Nanos>,
     held_too_long: Nanos,
+    /// As the arbiter, it looks each 25 ms at least while a job wants the GPU.
+    beats: bool,
+    last_look: Nanos,
 }
 
 impl Gpu {
@@ -232,6 +240,8 @@ impl Gpu {
             idle_beside_soft: 0,
             ahead: BTreeMap::new(),
             held_too_long: Nanos::MIN / 2,
+            beats: false,
+            last_look: now,
         }
     }
 
@@ -408,6 +418,7 @@ impl Gpu {
 
     fn look(&mut self) {
         let now = self.now;
+        let passed = now - std::mem::replace(&mut self.last_look, now);
         let mut all: BTreeMap<Job, Observed> = BTreeMap::new();
         for (sim, &(job, has_seat)) in self.sims.iter_mut().zip(&self.owners) {
             let mut one = std::mem::take(&mut sim.observed);
@@ -419,7 +430,10 @@ impl Gpu {
             if let Some(sampler) = &mut sim.sampler {
                 one.pending = sampler.read(now);
             }
-            of_job.wishes |= now - sim.had_work < SAYS_FOR;
+            if let Some(part) = sim.lie.1 {
+                one.pending = passed * part / 100;
+            }
+            of_job.wishes |= sim.lie.0.unwrap_or(now - sim.had_work < SAYS_FOR);
             of_job.pending += one.pending;
             of_job.resident += one.resident;
             of_job.changing += one.changing;
@@ -443,6 +457,9 @@ impl Gpu {
             >> 32) as Nanos;
         self.due = look.next.unwrap_or(now + MEASURES_EACH) + ((late * self.late) >> 32);
         self.hears_bells = look.next.is_none();
+        if self.beats && self.sharing.jobs.values().any(|it| it.wishes) {
+            self.due = self.due.min(now + 25 * MS);
+        }
         self.obey();
         for (job, slice) in look.slices {
             let owners = self.owners.iter();

@@ -23,7 +23,11 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
                 ..wishes
             };
             let other = if is_held { others } else { wishes };
-            let all = [(Job(0), busy), (Job(1), other), (Job(2), wishes)];
+            let third = Observed {
+                pending: other.pending,
+                ..wishes
+            };
+            let all = [(Job(0), busy), (Job(1), other), (Job(2), third)];
             sharing.look(now, &all.into());
             sharing.jobs[&Job(0)].held.is_some()
         };
@@ -45,6 +49,69 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
         ..of(RECHECK, 0)
     };
     assert_eq!(held_for(pauses), 2, "it stays there without work");
+}
+
+#[test]
+fn no_job_leaves_the_gpu_idle_because_another_says_that_it_has_no_work() {
+    let quarter = Share::new(1, 4).unwrap();
+    let mut sharing = Sharing::new(0);
+    (0..3).for_each(|it| sharing.come(Job(it), quarter, Mode::Soft, 0));
+    let mut now = 0;
+    let mut look = |sharing: &mut Sharing| {
+        now += RECHECK;
+        let is_held = sharing.jobs[&Job(0)].held.is_some();
+        let wants = Observed {
+            pending: RECHECK,
+            wishes: true,
+            ..Observed::default()
+        };
+        let first = Observed {
+            resident: if is_held { 0 } else { RECHECK },
+            ..wants
+        };
+        let second = Observed {
+            resident: if is_held { RECHECK / 4 } else { 0 },
+            ..wants
+        };
+        let silent = Observed {
+            resident: if is_held { RECHECK * 3 / 4 } else { 0 },
+            ..Observed::default()
+        };
+        let all = [(Job(0), first), (Job(1), second), (Job(2), silent)];
+        sharing.look(now, &all.into());
+    };
+    for _ in 0..100 {
+        look(&mut sharing);
+        assert!(sharing.jobs[&Job(1)].waited_for_from <= RECHECK);
+    }
+}
+
+#[test]
+fn what_was_idle_for_one_hold_does_not_count_for_the_next() {
+    let half = Share::new(1, 2).unwrap();
+    let mut sharing = Sharing::new(0);
+    (0..2).for_each(|it| sharing.come(Job(it), half, Mode::Soft, 0));
+    sharing.jobs.get_mut(&Job(0)).unwrap().virtual_time = MAX_LEAD * 2;
+    let wants = Observed {
+        pending: RECHECK,
+        wishes: true,
+        ..Observed::default()
+    };
+    let all = |first, second| {
+        let of = |resident| Observed { resident, ..wants };
+        [(Job(0), of(first)), (Job(1), of(second))].into()
+    };
+    sharing.look(RECHECK, &all(0, 0));
+    assert_eq!(sharing.jobs[&Job(0)].held, Some(Held::Ahead));
+    // The GPU is idle for one look, and then the hold is over.
+    sharing.look(2 * RECHECK, &all(0, 0));
+    sharing.jobs.get_mut(&Job(0)).unwrap().held = None;
+    sharing.jobs.get_mut(&Job(0)).unwrap().virtual_time = sharing.virtual_time;
+    sharing.look(3 * RECHECK, &all(0, RECHECK));
+    sharing.jobs.get_mut(&Job(0)).unwrap().virtual_time = MAX_LEAD * 4;
+    sharing.jobs.get_mut(&Job(0)).unwrap().held = Some(Held::Ahead);
+    sharing.look(4 * RECHECK, &all(0, RECHECK / 3));
+    assert!(sharing.jobs[&Job(1)].waited_for_from <= 4 * RECHECK);
 }
 
 #[test]

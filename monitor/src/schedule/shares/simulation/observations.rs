@@ -70,6 +70,27 @@ fn a_held_job_that_is_on_the_gpu_is_reported() {
 }
 
 #[test]
+fn processes_that_come_hide_no_job_that_cannot_be_held() {
+    let mut sharing = Sharing::new(0);
+    let eighth = Share::new(1, 8).unwrap();
+    sharing.come(Job(1), eighth, HARD, 0);
+    let always = Observed {
+        resident: RECHECK,
+        pending: RECHECK,
+        wishes: true,
+        ..Observed::default()
+    };
+    let mut looks = (RECHECK..300 * MS).step_by(RECHECK as usize);
+    assert!(looks.any(|now| {
+        sharing.come(Job(1), eighth, HARD, 0);
+        !sharing
+            .look(now, &[(Job(1), always)].into())
+            .escaped
+            .is_empty()
+    }));
+}
+
+#[test]
 fn a_server_finds_short_slices_also_after_a_pause() {
     let mut sharing = Sharing::new(0);
     let half = Share::new(1, 2).unwrap();
