@@ -88,7 +88,7 @@ impl Pool {
         if let Some(since) = self.new_since
             && matches!(result, CUDA_SUCCESS | CUDA_ERROR_OUT_OF_MEMORY)
         {
-            remember_if_same(&self.gpu, self.handle, since);
+            remember_if_same(&self.gpu, self.handle, 0, Some(since));
         }
     }
 
@@ -163,7 +163,7 @@ fn find_current(gpu: &LimitedGpu) -> Option<CUmemoryPool> {
         return None;
     }
     let known = gpu.holdings().get(Kind::Pool, pool as u64);
-    let known = known.or_else(|| remember_if_same(gpu, pool, before))?;
+    let known = known.or_else(|| remember_if_same(gpu, pool, 0, Some(before)))?;
     if known.device == gpu.number() && known.other != MANAGED {
         gpu.state().pool.store(pool as u64, Ordering::SeqCst);
         // It may be another one by now.
@@ -197,31 +197,31 @@ pub(crate) const MANAGED: u64 = 1;
 /// Remembers a pool of a GPU's that the program has created; `kind` is [`MANAGED`] or 0.
 #[cold]
 pub(crate) fn remember(gpu: &LimitedGpu, pool: CUmemoryPool, kind: u64) {
-    gpu.holdings().change(Kind::Pool, pool as u64, |known| {
-        let known = known.filter(|known| known.device != GOING);
-        (Some(known.unwrap_or(unused_on(gpu, kind))), ())
-    });
+    remember_if_same(gpu, pool, kind, None);
 }
 
-/// Remembers a pool that the driver named when pools had changed `since` times. `None` for one that is being destroyed, or may have
-/// been destroyed since then: [`end_destroying`] counts before it forgets a pool.
+/// Remembers a pool that the driver named when pools had changed `since` times, or that is created just now. `None` for one that
+/// is being destroyed, or may have been destroyed since then: [`end_destroying`] counts before it forgets a pool.
 #[cold]
-fn remember_if_same(gpu: &LimitedGpu, pool: CUmemoryPool, since: u32) -> Option<Holding> {
-    let known = gpu.holdings().change(Kind::Pool, pool as u64, |known| {
-        let known = known.or_else(|| (currents() == since).then(|| unused_on(gpu, 0)));
-        (known, known)
-    });
-    known.filter(|known| known.device != GOING)
-}
-
-/// A pool that holds nothing yet.
-fn unused_on(gpu: &LimitedGpu, kind: u64) -> Holding {
-    Holding {
+fn remember_if_same(
+    gpu: &LimitedGpu,
+    pool: CUmemoryPool,
+    kind: u64,
+    since: Option<u32>,
+) -> Option<Holding> {
+    let new = Holding {
         units: 0,
         device: gpu.number(),
         count: 0,
         other: kind,
-    }
+    };
+    let known = gpu.holdings().change(Kind::Pool, pool as u64, |known| {
+        let known = known.filter(|known| known.device != GOING || since.is_some());
+        let is_there = since.is_none_or(|since| currents() == since);
+        let known = known.or_else(|| is_there.then_some(new));
+        (known, known)
+    });
+    known.filter(|known| known.device != GOING)
 }
 
 /// Remembers a pool of the host's, which is left alone.
@@ -407,27 +407,32 @@ fn trim(pool: CUmemoryPool) {
 /// Asks the driver about a pool that is known. The driver reads what lies at the handle, and may die of it where the pool was
 /// destroyed, so a thread that destroys the pool waits meanwhile ([`begin_destroying`]).
 fn ask<T>(pool: CUmemoryPool, question: impl FnOnce() -> T) -> Option<T> {
-    let holdings = holdings()?;
-    let is_there = holdings.change(Kind::Pool, pool as u64, |known| {
-        let known = known.map(|known| match known.device {
-            GOING => known,
-            _ => Holding {
-                count: known.count.saturating_add(1),
-                ..known
-            },
-        });
-        (known, known.is_some_and(|known| known.device != GOING))
-    });
-    if !is_there {
+    if !count_asker(pool, true) {
         return None;
     }
     let answer = relaxed(question);
+    count_asker(pool, false);
+    Some(answer)
+}
+
+/// Counts a thread that asks about a pool in, or out. Returns whether the pool is there.
+#[inline(never)]
+fn count_asker(pool: CUmemoryPool, is_in: bool) -> bool {
+    let Some(holdings) = holdings() else {
+        return false;
+    };
     holdings.change(Kind::Pool, pool as u64, |known| {
-        let known = known.map(|known| Holding {
-            count: known.count.saturating_sub(1),
+        let is_there = known.is_some_and(|known| known.device != GOING);
+        let counted = known.map(|known| Holding {
+            count: if !is_in {
+                known.count.saturating_sub(1)
+            } else if is_there {
+                known.count.saturating_add(1)
+            } else {
+                known.count
+            },
             ..known
         });
-        (known, ())
-    });
-    Some(answer)
+        (counted, is_there)
+    })
 }
