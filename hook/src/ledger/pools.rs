@@ -12,6 +12,7 @@ use softmig_region::units;
 
 use super::allocations::{Holding, Kind};
 use super::device::LimitedGpu;
+use super::nvml_usage;
 use super::slot::{gpu_states, holdings};
 use crate::driver::args::Number;
 use crate::driver::cuda_queries;
@@ -102,12 +103,13 @@ impl Pool {
     }
 
     /// Charges what the pool holds after an allocation, for which `reserved_before` units are charged already. Of a pool that
-    /// another thread destroys meanwhile nothing can be known: an allocation that it still gave stays charged without a name.
+    /// another thread destroys meanwhile nothing can be known: what the allocation took is then charged by the driver's own
+    /// figure.
     pub(crate) fn look(&self, reserved_before: u32, result: CUresult) {
         if self.charge_growth(reserved_before) {
             return;
         }
-        if result == CUDA_SUCCESS {
+        if result == CUDA_SUCCESS && !nvml_usage::raise(&self.gpu, reserved_before) {
             let overhead = &self.gpu.state().overhead;
             overhead.fetch_add(reserved_before, Ordering::Relaxed);
         } else {
