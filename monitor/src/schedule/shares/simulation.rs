@@ -10,7 +10,6 @@ mod idle;
 mod observations;
 mod properties;
 mod sampled;
-mod strategies;
 mod waiting;
 
 use std::collections::BTreeSet;
