@@ -1,6 +1,7 @@
 //! How the library comes into the processes of a run.
 
-use crate::install::{library::beside_command, preload};
+use crate::machine::hook::library::beside_command;
+use crate::machine::preload;
 use anyhow::{Context, bail, ensure};
 use std::fs::File;
 use std::io::Read;

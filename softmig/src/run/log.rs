@@ -1,7 +1,7 @@
 //! The library's lines about the processes of a run: told at its end.
 
 use super::folder::Folder;
-use crate::say::error_line;
+use crate::output::say::error_line;
 use std::io::{BufRead, BufReader, Read};
 
 /// The most lines that are told.
