@@ -214,19 +214,6 @@ pub(crate) struct Reservation {
     pub(crate) tres: String,
 }
 
-/// A job that waits or runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Job {
-    /// Its number as scancel takes it: `12`, `12_[0-3]`.
-    pub(crate) id: String,
-    /// Its user.
-    pub(crate) user: String,
-    /// Its account.
-    pub(crate) account: String,
-    /// The GRES that any of its options asks for, each with the count of that option.
-    pub(crate) gres: Vec<Configured>,
-}
-
 /// The records of slurmdbd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accounting {

@@ -6,6 +6,7 @@ mod offers;
 mod text;
 
 use crate::ask::cluster::ask;
+use crate::ask::sacctmgr::default_account;
 use crate::files::policy_file;
 use crate::output::say::say;
 use anyhow::bail;
@@ -49,14 +50,6 @@ fn wall_time(text: &str) -> Result<String, String> {
     is_time
         .then(|| text.to_string())
         .ok_or_else(|| "write for example 4:00:00 or 7-00:00:00".to_string())
-}
-
-/// The account that a user's jobs are booked on where they name none.
-fn default_account(commands: &Commands, user: &str) -> Option<String> {
-    let words = ["-nP", "show", "user", user, "format=DefaultAccount"];
-    let said = commands.answer("sacctmgr", &words).ok()?;
-    let account = said.lines().next()?.trim();
-    (!account.is_empty()).then(|| account.to_string())
 }
 
 impl Free {

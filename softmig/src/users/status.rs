@@ -9,7 +9,7 @@ mod watch;
 
 use crate::ask::cluster::all::Cluster;
 use crate::ask::cluster::ask;
-use crate::ask::cluster::jobs::Job;
+use crate::ask::squeue::Job;
 use crate::files::policy_file;
 use crate::output::say;
 use crate::users::whose::{self, Whose};

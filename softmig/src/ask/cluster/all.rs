@@ -1,7 +1,9 @@
 //! All of a cluster: which job has which GPU, and how much of each is used.
 
-use crate::ask::cluster::jobs::{self, Job};
+use crate::ask::cluster::jobs;
 use crate::ask::cluster::nodes::{self, Node, NodeGpu};
+use crate::ask::scontrol::{self, JobLines};
+use crate::ask::squeue::Job;
 use softmig_policy::slurm::placed::Placed;
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,13 +18,24 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Of the three answers: about nodes, about jobs by squeue, and about jobs by scontrol.
-    pub(crate) fn of(nodes: &str, jobs: &str, details: &str) -> Self {
+    pub(super) fn new(nodes: Vec<scontrol::Node>, jobs: Vec<Job>, lines: &JobLines<'_>) -> Self {
         let mut cluster = Self {
-            nodes: nodes::all(nodes),
-            jobs: jobs::all(jobs, details),
+            nodes: nodes::with_gpus(nodes),
+            jobs: jobs::placed(jobs, lines),
         };
         fill(&mut cluster);
         cluster
+    }
+
+    /// Of the same as Slurm's commands print them.
+    #[cfg(test)]
+    pub(crate) fn of(nodes: &str, jobs: &str, details: &str) -> Self {
+        use crate::ask::squeue::{DESCRIPTION, read};
+        Self::new(
+            scontrol::nodes_of(nodes),
+            read(jobs, DESCRIPTION),
+            &JobLines::of(details),
+        )
     }
 
     /// Whether a node has GPUs of this type, or some whose type Slurm does not know.

@@ -1,7 +1,9 @@
 //! The three questions to slurmctld, asked at once.
 
 use crate::ask::cluster::all::Cluster;
-use crate::ask::cluster::jobs;
+use crate::ask::cluster::jobs::STATES;
+use crate::ask::scontrol::{self, JobLines};
+use crate::ask::squeue::{self, DESCRIPTION};
 use anyhow::anyhow;
 use softmig_node::slurmctld::{AskError, Commands};
 
@@ -17,25 +19,20 @@ pub(crate) fn commands() -> anyhow::Result<Commands> {
 
 /// The cluster as Slurm shows it to this user.
 pub(crate) fn cluster(commands: &Commands) -> anyhow::Result<Cluster> {
-    let squeue = jobs::question();
-    let squeue: Vec<&str> = squeue.iter().map(String::as_str).collect();
-    let ask = |program: &str, words: &[&str]| {
-        let answer = commands.long_answer(program, words);
-        answer.map_err(|error| match error {
-            AskError::Late => anyhow!("slurmctld did not answer in time; is it running?"),
-            error => anyhow!("{program}: {error}; is slurmctld running?"),
-        })
+    let silence = |program: &str, error: AskError| match error {
+        AskError::Late => anyhow!("slurmctld did not answer in time; is it running?"),
+        error => anyhow!("{program}: {error}; is slurmctld running?"),
     };
-    let (nodes, jobs, details) = std::thread::scope(|scope| {
-        let nodes = scope.spawn(|| ask("scontrol", &["-d", "-o", "show", "node"]));
-        let details = scope.spawn(|| ask("scontrol", &["-d", "-o", "show", "job"]));
-        let jobs = ask("squeue", &squeue);
-        let joined = |answer: std::thread::ScopedJoinHandle<'_, anyhow::Result<String>>| {
-            answer
-                .join()
-                .unwrap_or_else(|_| Err(anyhow!("a question to slurmctld was not asked")))
-        };
-        (joined(nodes), jobs, joined(details))
+    let (nodes, jobs, lines) = std::thread::scope(|scope| {
+        let nodes = scope.spawn(|| scontrol::nodes(commands));
+        let lines = scope.spawn(|| scontrol::jobs(commands));
+        let jobs = squeue::jobs(commands, DESCRIPTION, &[STATES]);
+        (nodes.join(), jobs, lines.join())
     });
-    Ok(Cluster::of(&nodes?, &jobs?, &details?))
+    let lost = |_| anyhow!("a question to slurmctld was not asked");
+    let by_scontrol = |error| silence("scontrol", error);
+    let nodes = nodes.map_err(lost)?.map_err(by_scontrol)?;
+    let jobs = jobs.map_err(|error| silence("squeue", error))?;
+    let lines = lines.map_err(lost)?.map_err(by_scontrol)?;
+    Ok(Cluster::new(nodes, jobs, &JobLines::of(&lines)))
 }

@@ -1,6 +1,6 @@
-//! Nodes, as `scontrol -d -o show node` prints them: each in one line.
+//! Nodes with GPUs, and how much of each is used.
 
-use softmig_policy::slurm::conf::printed_value as value;
+use crate::ask::scontrol;
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::placed::{Placed, Places};
 use std::collections::BTreeMap;
@@ -125,50 +125,26 @@ impl Node {
 const MARKS: [char; 9] = ['*', '~', '#', '!', '%', '$', '@', '^', '-'];
 
 /// Those that have GPUs.
-pub(super) fn all(answer: &str) -> Vec<Node> {
-    let lines = answer.lines().filter(|line| line.starts_with("NodeName="));
-    lines
-        .map(node)
-        .filter(|node| !node.gpus.is_empty())
-        .collect()
+pub(super) fn with_gpus(nodes: Vec<scontrol::Node>) -> Vec<Node> {
+    let nodes = nodes.into_iter().map(Node::from);
+    nodes.filter(|node| !node.gpus.is_empty()).collect()
 }
 
-fn node(line: &str) -> Node {
-    let number = |key: &str| value(line, key).parse::<u64>().ok();
-    let cpus = number("CPUEfctv").or_else(|| number("CPUTot"));
-    let (gpus, used) = (
-        Configured::parse(value(line, "Gres")),
-        Placed::parse(value(line, "GresUsed")),
-    );
-    Node {
-        name: value(line, "NodeName").to_string(),
-        host: value(line, "NodeHostName").to_string(),
-        state: value(line, "State").to_string(),
-        reason: reason(line),
-        partitions: words(value(line, "Partitions")),
-        gpus: gpus_of(&gpus, &used),
-        free_cpus: cpus
-            .zip(number("CPUAlloc"))
-            .map(|(all, used)| all.saturating_sub(used)),
-        unplaced: BTreeMap::new(),
-        allocated: allocated(value(line, "AllocTRES"), value(line, "CfgTRES"), &gpus),
+impl From<scontrol::Node> for Node {
+    fn from(node: scontrol::Node) -> Self {
+        Self {
+            gpus: gpus_of(&node.gres, &node.used),
+            free_cpus: (node.usable_cpus.zip(node.used_cpus))
+                .map(|(all, used)| all.saturating_sub(used)),
+            unplaced: BTreeMap::new(),
+            allocated: allocated(&node.allocated, &node.configured, &node.gres),
+            name: node.name,
+            host: node.host,
+            state: node.state,
+            reason: node.reason,
+            partitions: node.partitions,
+        }
     }
-}
-
-fn words(list: &str) -> Vec<String> {
-    let words = list.split(',').filter(|word| !word.is_empty());
-    words.map(str::to_string).collect()
-}
-
-/// `Reason=fan broken [root@2026-11-23T20:38:36]`, which is in no word of its own.
-fn reason(line: &str) -> Option<String> {
-    let (_, reason) = line.split_once(" Reason=")?;
-    let reason = reason.split(" [").next().unwrap_or_default().trim();
-    let plain: String = reason
-        .chars()
-        .filter(|letter| !letter.is_control())
-        .collect();
-    (!plain.is_empty()).then_some(plain)
 }
 
 /// The GPUs by index. Slurm numbers them type by type.
@@ -236,8 +212,11 @@ fn read_use(gpu: &mut NodeGpu, placed: &Placed, place: u32) {
 }
 
 /// The shards in use by type, where slurmctld counts them (AccountingStorageTRES has gres/shard).
-fn allocated(used: &str, all: &str, gpus: &[Configured]) -> BTreeMap<String, u64> {
-    let (used, all) = (Configured::parse(used), Configured::parse(all));
+fn allocated(
+    used: &[Configured],
+    all: &[Configured],
+    gpus: &[Configured],
+) -> BTreeMap<String, u64> {
     let count = |list: &[Configured], kind: &Option<String>| {
         let own = list
             .iter()
@@ -247,12 +226,12 @@ fn allocated(used: &str, all: &str, gpus: &[Configured]) -> BTreeMap<String, u64
     let kinds: Vec<&Configured> = gpus.iter().filter(|gres| gres.name == "gpu").collect();
     let of_kind = kinds.iter().filter_map(|gres| {
         let kind = gres.kind.clone().unwrap_or_default();
-        if count(&all, &gres.kind).is_some() {
-            return Some((kind, count(&used, &gres.kind).unwrap_or(0)));
+        if count(all, &gres.kind).is_some() {
+            return Some((kind, count(used, &gres.kind).unwrap_or(0)));
         }
         // All types together are those of the one that there is.
-        (kinds.len() == 1 && count(&all, &None).is_some())
-            .then(|| (kind, count(&used, &None).unwrap_or(0)))
+        (kinds.len() == 1 && count(all, &None).is_some())
+            .then(|| (kind, count(used, &None).unwrap_or(0)))
     });
     of_kind.collect()
 }
@@ -264,7 +243,7 @@ mod tests {
     #[test]
     fn a_machine_is_known_by_its_host_name() {
         let line = "NodeName=a17 Arch=x86_64 Gres=gpu:l40s:1 NodeAddr=192.0.2.17 NodeHostName=gpu17 Version=24.11.5";
-        let nodes = all(line);
+        let nodes = with_gpus(scontrol::nodes_of(line));
         for (hostname, is_it) in [
             ("gpu17", true),
             ("gpu17.cluster.example", true),

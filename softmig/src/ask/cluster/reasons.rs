@@ -1,6 +1,6 @@
 //! Why a job waits, in words that need no knowledge of Slurm; Slurm's own word for it stays behind, in brackets.
 
-use crate::ask::cluster::jobs::Job;
+use crate::ask::squeue::Job;
 use softmig_policy::config::classes::ClassLimits;
 use softmig_policy::{Policy, WallTime, may_hold};
 

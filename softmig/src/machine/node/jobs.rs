@@ -5,9 +5,10 @@
 //! a job about which nothing is known gets none.
 
 use crate::ask::slurmd::{Slurmd, jobs_with_steps};
+use crate::ask::squeue;
 use anyhow::Context;
 use softmig_node::allowance::{Allowance, Source, decide};
-use softmig_node::job::{Job, JobId, Sluid, Tags};
+use softmig_node::job::{Job, JobId, Tags};
 use softmig_node::node::Node;
 use softmig_node::record::{conf_of, name_by_sluid, record_if_missing};
 use softmig_node::slurmctld::{AskError, Commands};
@@ -20,13 +21,6 @@ use softmig_policy::slurm::gpu_list::GpuList;
 use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// The fields of a job, in the order of the answer. Only Slurm's own numbers: none of it is text that a user
-/// chose and could make look like something else.
-const COLUMNS: &str = "--Format=JobID,UserID,GroupID,RestartCnt";
-
-/// The same where jobs have a second name, by which the job's control group may be called.
-const COLUMNS_WITH_SLUID: &str = "--Format=JobID,UserID,GroupID,RestartCnt,SLUID";
 
 /// The outcome for the jobs that had no conf.
 #[derive(Debug, Default)]
@@ -135,20 +129,10 @@ pub(crate) fn unknown_to_slurm(node: &Node) -> Option<Vec<JobId>> {
     if old.is_empty() {
         return Some(old);
     }
-    let all = [
-        "--noheader",
-        "--all",
-        "--local",
-        "--states=all",
-        "--array",
-        "--Format=JobID",
-    ];
-    let answer = Slurmd::here().commands?.long_answer("squeue", &all).ok()?;
-    let known: BTreeSet<JobId> = answer
-        .lines()
-        .filter_map(|line| JobId::parse(line.trim()))
-        .collect();
-    old.retain(|id| !known.contains(id));
+    let commands = Slurmd::here().commands?;
+    let known = squeue::jobs(&commands, squeue::ID, &["--states=all", "--array"]).ok()?;
+    let known: BTreeSet<u32> = known.into_iter().map(|job| job.id).collect();
+    old.retain(|id| !known.contains(&id.get()));
     old.sort_unstable();
     Some(old)
 }
@@ -162,36 +146,26 @@ fn listed(slurmd: &Slurmd) -> Result<(Commands, Vec<Job>), AskError> {
     let node = format!("--nodelist={}", slurmd.name);
     let release = commands.answer("squeue", &["--version"])?;
     let release = release.trim().parse::<SlurmVersion>();
-    let columns = match release.is_ok_and(SlurmVersion::gives_jobs_sluids) {
-        true => COLUMNS_WITH_SLUID,
-        false => COLUMNS,
+    let columns = if release.is_ok_and(SlurmVersion::gives_jobs_sluids) {
+        squeue::NUMBERS_AND_SLUID
+    } else {
+        squeue::NUMBERS
     };
-    let answer = commands.answer(
-        "squeue",
-        &[
-            "--noheader",
-            "--all",
-            "--local",
-            "--states=RUNNING,SUSPENDED",
-            &node,
-            columns,
-        ],
-    )?;
-    let jobs = answer.lines().filter_map(|line| job_of(line, &slurmd.name));
+    let jobs = squeue::jobs(&commands, columns, &["--states=RUNNING,SUSPENDED", &node])?;
+    let jobs = jobs.into_iter().filter_map(|job| job_of(job, &slurmd.name));
     Ok((commands, jobs.collect()))
 }
 
-/// Reads a line of the list.
-fn job_of(line: &str, node: &str) -> Option<Job> {
-    let mut words = line.split_ascii_whitespace();
+/// The job as the prolog reads it; `None` where squeue did not give its numbers.
+fn job_of(listed: squeue::Job, node: &str) -> Option<Job> {
     Some(Job {
-        id: JobId::parse(words.next()?)?,
-        uid: words.next()?.parse().ok()?,
-        gid: words.next()?.parse().ok()?,
+        id: JobId::parse(&listed.id.to_string())?,
+        uid: listed.uid?,
+        gid: listed.gid?,
         gpus: Some(GpuList::default()),
-        run: words.next()?.parse().ok(),
+        run: listed.run,
         start: None,
-        sluid: words.next().and_then(Sluid::parse),
+        sluid: listed.sluid,
         user: None,
         account: None,
         node: node.to_string(),
@@ -270,20 +244,18 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_list_is_a_job() {
-        let line =
-            "7                   2001                2002                3                   ";
-        let job = job_of(line, "n1").unwrap();
+    fn a_listed_job_needs_its_numbers() {
+        let job = |line: &str| {
+            let listed = squeue::read(line, squeue::NUMBERS);
+            job_of(listed.into_iter().next()?, "n1")
+        };
+        let own = job("7  |2001  |2002  |3  |").unwrap();
         assert_eq!(
-            (job.id.get(), job.uid, job.gid, job.run),
+            (own.id.get(), own.uid, own.gid, own.run),
             (7, 2001, 2002, Some(3))
         );
-        assert_eq!(job.sluid, None);
-        let sluid = |text: &str| job_of(&format!("7 2001 2002 0 {text}"), "n1")?.sluid;
-        assert_eq!(sluid("sF49M82R4N8J00"), Sluid::parse("sF49M82R4N8J00"));
-        assert_eq!(sluid("N/A"), None);
-        for other in ["", "x 1 2 3", "0 1 2 3", "7 alice 2 3", "7 1"] {
-            assert!(job_of(other, "n1").is_none(), "{other}");
+        for other in ["", "x|1|2|3|", "0|1|2|3|", "7|alice|2|3|", "7|1|"] {
+            assert!(job(other).is_none(), "{other}");
         }
     }
 }

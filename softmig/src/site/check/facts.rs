@@ -5,9 +5,10 @@ mod lua;
 mod upkeep;
 
 pub(crate) use crate::ask::conf::{
-    Accounting, Declared, GresLine, Job, Line, Lines, Node, Partition, Qos, Reservation, Seen,
-    Setting, Settings,
+    Accounting, Declared, GresLine, Line, Lines, Node, Partition, Qos, Reservation, Seen, Setting,
+    Settings,
 };
+pub(crate) use crate::ask::squeue::Job;
 use crate::machine::scheduler::Model;
 pub(crate) use lua::{Glibc, Lua, LuaModule, LuaPlugin, LuaPlugins, LuaVersion};
 use serde::Deserialize;

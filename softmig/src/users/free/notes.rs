@@ -1,8 +1,8 @@
 //! Other facts that matter: what this person holds of what the class may hold, and the jobs that are before.
 
 use crate::ask::cluster::all::Cluster;
-use crate::ask::cluster::jobs::Job;
 use crate::ask::cluster::reasons::is_in_line;
+use crate::ask::squeue::Job;
 use crate::output::say::counted;
 use crate::settings::qos;
 use crate::users::free::offers::{Offer, Query};

@@ -2,10 +2,10 @@
 //! meaning.
 
 use super::picture::Picture;
-use crate::ask::cluster::jobs::Job;
 use crate::ask::cluster::nodes::{Node, NodeGpu};
 use crate::ask::cluster::purpose::Purpose;
 use crate::ask::cluster::reasons::Asker;
+use crate::ask::squeue::Job;
 use crate::users::status::slice_words::holding;
 use serde::Serialize;
 use softmig_usage as usage;

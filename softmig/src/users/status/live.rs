@@ -195,7 +195,7 @@ fn figures_of(agent: &Agent, exporters: &Exporters, node: &Node) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ask::cluster::jobs::Job;
+    use crate::ask::squeue::Job;
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{ServerConfig, ServerConnection, StreamOwned};
     use softmig_policy::NodePolicy;

@@ -1,8 +1,8 @@
 //! All that `softmig status` shows.
 
 use crate::ask::cluster::all::Cluster;
-use crate::ask::cluster::jobs::Job;
 use crate::ask::cluster::nodes::Node;
+use crate::ask::squeue::Job;
 use softmig_policy::Policy;
 use softmig_usage as usage;
 

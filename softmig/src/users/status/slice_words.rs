@@ -1,6 +1,6 @@
 //! A job's GPUs, as users type them, and their memory and time by the policy.
 
-use crate::ask::cluster::jobs::Job;
+use crate::ask::squeue::Job;
 use softmig_policy::Policy;
 use softmig_policy::node::limits::Percent;
 

@@ -1,10 +1,10 @@
 //! The plain form: ASCII, without colour, in 80 columns where names are short.
 
 use super::picture::Picture;
-use crate::ask::cluster::jobs::Job;
 use crate::ask::cluster::nodes::{Node, NodeGpu};
 use crate::ask::cluster::purpose::Purpose;
 use crate::ask::cluster::reasons::Asker;
+use crate::ask::squeue::Job;
 use crate::output::say::{columns, plain, wrapped};
 use crate::users::status::slice_words::{Holding, holding};
 use softmig_policy::slurm::hostlist;

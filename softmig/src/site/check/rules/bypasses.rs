@@ -119,7 +119,7 @@ fn jobs(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
         let holder = open.map(Reservable::holder);
         let others = jobs.iter().filter(|job| {
             let asks = |job: &Job| {
-                job.gres
+                job.asked
                     .iter()
                     .any(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind))
             };
@@ -149,7 +149,7 @@ fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
             count => format!("{named}{}", more.replace("{}", &count.to_string())),
         }
     };
-    let called = |job: &Job| format!("{} ({} in {})", job.id, job.user, job.account);
+    let called = |job: &Job| format!("{} ({} in {})", job.name, job.user, job.account);
     let (word, ask) = match jobs {
         [_] => ("job", "asks"),
         _ => ("jobs", "ask"),
@@ -167,7 +167,7 @@ fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
         ),
         format!(
             "cancel with scancel {}, or hold what waits with scontrol hold",
-            list(|job| job.id.clone(), " ", " ...")
+            list(|job| job.name.clone(), " ", " ...")
         ),
     )
 }

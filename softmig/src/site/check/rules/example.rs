@@ -177,12 +177,13 @@ pub(crate) fn reservation(name: &str, nodes: &[&str], tres: &str) -> Reservation
     }
 }
 
-pub(crate) fn job(id: &str, user: &str, account: &str, gres: &str) -> Job {
+pub(crate) fn job(name: &str, user: &str, account: &str, gres: &str) -> Job {
     Job {
-        id: id.into(),
+        name: name.into(),
         user: user.into(),
         account: account.into(),
-        gres: Configured::parse(gres),
+        asked: Configured::parse(gres),
+        ..Job::default()
     }
 }
 
