@@ -4,6 +4,7 @@ pub(crate) mod one;
 mod used;
 
 use anyhow::{Context as _, bail};
+use softmig_node::sacct::{Columns, HISTORY, Row};
 use softmig_node::slurmctld::Commands;
 use softmig_policy::config::clock;
 use softmig_policy::slurm::gres_list::Configured;
@@ -15,10 +16,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use used::{Steps, Used, of_js1};
-
-/// The fields that sacct is asked for. The last may hold the separator.
-pub(crate) const FORMAT: &str = "JobIDRaw,User,Account,Partition,QOS,Submit,Eligible,Start,End,AllocTRES,\
-     TRESUsageInMax,TRESUsageInTot,AdminComment";
 
 /// A line that is longer is not read to its end.
 const LONGEST_LINE: u64 = 2 << 20;
@@ -113,7 +110,7 @@ pub(crate) fn of_slurm(since: &str, user: Option<&str>) -> anyhow::Result<Histor
     command
         .env("SLURM_TIME_FORMAT", "%s")
         .args(["--parsable2", &whose(user), "--starttime", since])
-        .args(["--endtime", "now", "--format", FORMAT])
+        .args(["--endtime", "now", "--format", HISTORY])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut child = command.spawn().context("sacct")?;
@@ -134,7 +131,7 @@ fn whose(user: Option<&str>) -> String {
 pub(crate) fn read(mut lines: impl BufRead) -> anyhow::Result<History> {
     let mut line = String::new();
     next(&mut lines, &mut line)?;
-    let columns = Columns::of(&line)?;
+    let columns = columns_of(&line)?;
     let mut reader = Reader::default();
     let mut open: Option<Open> = None;
     while next(&mut lines, &mut line)? {
@@ -183,76 +180,16 @@ fn next(lines: &mut impl BufRead, line: &mut String) -> anyhow::Result<bool> {
     Ok(read > 0)
 }
 
-/// Where the columns are.
-struct Columns {
-    count: usize,
-    at: HashMap<String, usize>,
-}
-
-/// The fields of a line; one that the file does not have is empty.
-struct Row<'a> {
-    id: &'a str,
-    names: [&'a str; 4],
-    eligible: &'a str,
-    start: &'a str,
-    end: &'a str,
-    tres: &'a str,
-    used: [&'a str; 2],
-    comment: &'a str,
-}
-
-impl Columns {
-    fn of(header: &str) -> anyhow::Result<Self> {
-        let names: Vec<&str> = header.split('|').collect();
-        for needed in ["JobIDRaw", "Start", "End", "AllocTRES"] {
-            if !names.contains(&needed) {
-                bail!(
-                    "column {needed} is missing; make the file with: SLURM_TIME_FORMAT=%s sacct --allusers --parsable2 \
-                     --starttime=now-90days --endtime=now --format={FORMAT}"
-                );
-            }
-        }
-        Ok(Self {
-            count: names.len(),
-            at: names
-                .iter()
-                .enumerate()
-                .map(|(at, name)| (name.to_string(), at))
-                .collect(),
-        })
+fn columns_of(header: &str) -> anyhow::Result<Columns> {
+    let columns = Columns::of(header);
+    let needed = ["JobIDRaw", "Start", "End", "AllocTRES"];
+    if let Some(missing) = needed.into_iter().find(|name| !columns.has(name)) {
+        bail!(
+            "column {missing} is missing; make the file with: SLURM_TIME_FORMAT=%s sacct --allusers --parsable2 \
+             --starttime=now-90days --endtime=now --format={HISTORY}"
+        );
     }
-
-    /// The fields; `None` for a line that has too few of them.
-    fn row<'a>(&self, line: &'a str) -> Option<Row<'a>> {
-        let fields: Vec<&str> = line.splitn(self.count, '|').collect();
-        if fields.len() != self.count {
-            return None;
-        }
-        let of = |name: &str| {
-            let at = self.at.get(name);
-            at.and_then(|&at| fields.get(at)).copied().unwrap_or("")
-        };
-        let id = of("JobIDRaw");
-        if !id.starts_with(|first: char| first.is_ascii_digit()) {
-            return None;
-        }
-        let eligible = of("Eligible");
-        Some(Row {
-            id,
-            names: ["User", "Account", "Partition", "QOS"].map(of),
-            // A job that was held until it was cancelled has none.
-            eligible: if time(eligible).is_some() {
-                eligible
-            } else {
-                of("Submit")
-            },
-            start: of("Start"),
-            end: of("End"),
-            tres: of("AllocTRES"),
-            used: ["TRESUsageInMax", "TRESUsageInTot"].map(of),
-            comment: of("AdminComment"),
-        })
-    }
+    Ok(columns)
 }
 
 /// A job whose steps may follow.
@@ -290,13 +227,14 @@ impl Reader {
         if end <= start {
             return None;
         }
-        let [user, account, partition, qos] = row.names.map(|name| self.name(name));
+        // A job that was held until it was cancelled has none.
+        let eligible = time(row.eligible).or_else(|| time(row.submit));
         let job = Job {
-            user,
-            account,
-            partition,
-            qos,
-            eligible: time(row.eligible).map_or(start, |eligible| eligible.min(start)),
+            user: self.name(row.user),
+            account: self.name(row.account),
+            partition: self.name(row.partition),
+            qos: self.name(row.qos),
+            eligible: eligible.map_or(start, |eligible| eligible.min(start)),
             start,
             end,
             gpus,

@@ -4,20 +4,9 @@ use super::Gpus;
 use super::used::{Used, of_js1};
 use anyhow::anyhow;
 use softmig_node::job::JobId;
+use softmig_node::sacct::{self, Times};
 use softmig_node::slurmctld::{AskError, Commands};
 use softmig_usage::js1::Js1;
-
-/// The fields that sacct is asked for. The last may hold the separator.
-const FIELDS: [&str; 8] = [
-    "JobIDRaw",
-    "User",
-    "State",
-    "NodeList",
-    "Start",
-    "End",
-    "AllocTRES",
-    "AdminComment",
-];
 
 /// A job, in Slurm's own words.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,18 +25,7 @@ pub(crate) struct One {
 
 /// Asks sacct, which shows what this user may see; `None` if Slurm does not know the job.
 pub(crate) fn ask(commands: &Commands, id: JobId) -> anyhow::Result<Option<One>> {
-    let (which, fields) = (
-        format!("--jobs={id}"),
-        format!("--format={}", FIELDS.join(",")),
-    );
-    let words = [
-        "--allocations",
-        "--noheader",
-        "--parsable2",
-        &which,
-        &fields,
-    ];
-    let answer = commands.answer("sacct", &words);
+    let answer = sacct::ask(commands, id, Times::Local);
     let answer = answer.map_err(|error| match error {
         AskError::Late => anyhow!("sacct did not answer in time"),
         error => anyhow!("sacct: {error}"),
@@ -55,22 +33,18 @@ pub(crate) fn ask(commands: &Commands, id: JobId) -> anyhow::Result<Option<One>>
     Ok(read(&answer, id))
 }
 
-/// The job's own line: the number of an array's last task names the array, too.
+/// Reads an answer with a header.
 pub(crate) fn read(answer: &str, id: JobId) -> Option<One> {
-    let own = id.to_string();
-    answer.lines().find_map(|line| {
-        let fields: Vec<&str> = line.splitn(FIELDS.len(), '|').collect();
-        let [raw, user, state, nodes, start, end, tres, comment] = fields.try_into().ok()?;
-        let time = |text: &str| text.contains('T').then(|| text.to_string());
-        (raw == own).then(|| One {
-            user: user.to_string(),
-            state: state.to_string(),
-            nodes: nodes.to_string(),
-            start: time(start),
-            end: time(end),
-            gpus: Gpus::of(tres),
-            used: Js1::decode(comment).map_or_else(|_| Used::default(), |js1| of_js1(&js1)),
-        })
+    let row = sacct::row_of(answer, id)?;
+    let time = |text: &str| text.contains('T').then(|| text.to_string());
+    Some(One {
+        user: row.user.to_string(),
+        state: row.state.to_string(),
+        nodes: row.nodes.to_string(),
+        start: time(row.start),
+        end: time(row.end),
+        gpus: Gpus::of(row.tres),
+        used: Js1::decode(row.comment).map_or_else(|_| Used::default(), |js1| of_js1(&js1)),
     })
 }
 
@@ -78,12 +52,15 @@ pub(crate) fn read(answer: &str, id: JobId) -> Option<One> {
 mod tests {
     use super::*;
 
+    const HEADER: &str = "JobIDRaw|User|State|NodeList|Start|End|AllocTRES|AdminComment";
+
     #[test]
     fn the_line_of_the_job_itself_is_read() {
         let answer = "6|bob|RUNNING|gpu02|2026-11-23T21:16:00|Unknown|gres/gpu=1|a|b\n\
             7|alice|CANCELLED by 0|gpu01|2026-11-23T21:16:05|2026-11-23T22:16:05|gres/shard:l40s=1,gres/shard=1|ticket|4711\n\
             8|alice|CANCELLED by 0|None assigned|Unknown|2026-11-23T22:16:05||\n";
-        let read = |id: &str| read(answer, JobId::parse(id).unwrap());
+        let answer = format!("{HEADER}\n{answer}");
+        let read = |id: &str| read(&answer, JobId::parse(id).unwrap());
         let job = read("7").unwrap();
         assert_eq!(
             (&*job.user, &*job.state, &*job.nodes),
@@ -106,8 +83,9 @@ mod tests {
             "n2":{"gpu_total_memory":{"3":1000},"gpu_used_memory":{"3":900},
                 "softmig":{"type":"l40s","shards":1,"shards_per_gpu":4,"known_seconds":10.0,"charged_seconds":2.5,"refused":2}}}}"#;
         let comment = serde_json::from_str::<Js1>(json).unwrap().encode().unwrap();
-        let line =
-            format!("7|a|COMPLETED|n[1-2]|2026-01-01T00:00:00|2026-01-01T01:00:00||{comment}");
+        let line = format!(
+            "{HEADER}\n7|a|COMPLETED|n[1-2]|2026-01-01T00:00:00|2026-01-01T01:00:00||{comment}"
+        );
         let used = read(&line, JobId::parse("7").unwrap()).unwrap().used;
         let summary = used.summary().unwrap();
         assert_eq!((summary.peak_bytes, summary.refused), (Some(900), 3));

@@ -4,6 +4,7 @@ use super::advice::{Advice, advise};
 use super::catalogue::Catalogue;
 use crate::ask::sacct::{self, History};
 use fastrand::Rng;
+use softmig_node::sacct::HISTORY;
 use softmig_policy::Policy;
 use softmig_usage::js1::Js1;
 use std::collections::{BTreeMap, HashMap};
@@ -150,10 +151,7 @@ fn simulate(seed: u64, count: usize) -> (String, Truth) {
     // sacct sorts by the number; whose order is another.
     rows.sort_unstable_by_key(|(start, _)| *start);
     let rows: String = rows.into_iter().map(|(_, row)| row).collect();
-    (
-        format!("{}\n{rows}", sacct::FORMAT.replace(',', "|")),
-        truth,
-    )
+    (format!("{}\n{rows}", HISTORY.replace(',', "|")), truth)
 }
 
 fn js1(peak: u64, total: u64, utilization: f64) -> String {

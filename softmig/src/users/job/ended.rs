@@ -207,7 +207,8 @@ mod tests {
 
     fn told(line: &str) -> String {
         let (id, policy) = (JobId::parse("7").unwrap(), Policy::parse(POLICY).unwrap());
-        let one = one::read(line, id).unwrap();
+        let header = "JobIDRaw|User|State|NodeList|Start|End|AllocTRES|AdminComment";
+        let one = one::read(&format!("{header}\n{line}"), id).unwrap();
         match Ended::of(&one, id, Some(&policy)) {
             Ok(ended) => format!("{ended}\n{}", ended.to_json()),
             Err(error) => error.to_string(),

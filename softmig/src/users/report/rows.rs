@@ -209,6 +209,7 @@ impl Row {
 mod tests {
     use super::*;
     use crate::ask::sacct;
+    use softmig_node::sacct::HISTORY;
     use softmig_usage::js1::Js1;
 
     const POLICY: &str = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 8\n\
@@ -242,7 +243,7 @@ mod tests {
             row("bob", "softmig_course", slice, &js1(0.0, 0.0, 300, 0)),
             row("bob", "normal", "gres/gpu:l40s=1,gres/gpu=1", ""),
         ];
-        let text = format!("{}\n{}", sacct::FORMAT.replace(',', "|"), rows.concat());
+        let text = format!("{}\n{}", HISTORY.replace(',', "|"), rows.concat());
         sacct::read(text.as_bytes()).unwrap()
     }
 
