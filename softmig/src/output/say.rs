@@ -58,22 +58,6 @@ pub(crate) fn and_others(named: &str, others: usize) -> String {
     }
 }
 
-/// Lines of which all cells of a column begin at the same place, behind `indent` blanks.
-pub(crate) fn columns<const N: usize>(table: &[[String; N]], indent: usize) -> Vec<String> {
-    let width = |at: usize| table.iter().map(|row| row[at].len()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let lines = table.iter().map(|row| {
-        let cells = row.iter().zip(widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        format!("{:indent$}{}", "", cells.join("  "))
-            .trim_end()
-            .to_string()
-    });
-    lines.collect()
-}
-
 /// A text in lines of at most `width` letters, where its words allow that; all but the first are indented.
 pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
     let blanks = text.len() - text.trim_start().len();
@@ -107,12 +91,6 @@ mod tests {
     #[test]
     fn a_plain_text_moves_nothing_on_a_screen() {
         assert_eq!(plain("a b~\t\u{1b}[2J\u{9b}\u{e9}"), "a b~??[2J??");
-    }
-
-    #[test]
-    fn columns_begin_at_the_same_place() {
-        let table = [["a", "bb", ""], ["ccc", "d", "e"]].map(|row| row.map(str::to_string));
-        assert_eq!(columns(&table, 2), ["  a    bb", "  ccc  d   e"]);
     }
 
     #[test]

@@ -1,25 +1,43 @@
 //! Tables in plain text.
 
-/// Lines with columns below each other: the first ones to the left, from `numbers` on to the right.
-pub(crate) fn columns(rows: &[Vec<String>], numbers: usize) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut text = String::new();
+/// Lines of which all cells of a column begin at the same place, behind `indent` blanks.
+pub(crate) fn columns<R: AsRef<[String]>>(rows: &[R], indent: usize) -> Vec<String> {
+    let lines = lines(rows, usize::MAX).into_iter();
+    lines
+        .map(|line| format!("{:indent$}{line}", "").trim_end().to_string())
+        .collect()
+}
+
+/// A text with columns below each other: the first ones to the left, from `numbers` on to the right.
+pub(crate) fn text<R: AsRef<[String]>>(rows: &[R], numbers: usize) -> String {
+    let lines = lines(rows, numbers).into_iter();
+    lines.map(|line| line + "\n").collect()
+}
+
+fn lines<R: AsRef<[String]>>(rows: &[R], numbers: usize) -> Vec<String> {
+    let mut widths: Vec<usize> = Vec::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(column, (cell, &width))| match column < numbers {
-            true => format!("{cell:<width$}"),
-            false => format!("{cell:>width$}"),
+        for (at, cell) in row.as_ref().iter().enumerate() {
+            let width = cell.chars().count();
+            match widths.get_mut(at) {
+                Some(widest) => *widest = width.max(*widest),
+                None => widths.push(width),
+            }
+        }
+    }
+    let line = |row: &R| {
+        let cells = row.as_ref().iter().zip(&widths).enumerate();
+        let cells = cells.map(|(at, (cell, &width))| {
+            if at < numbers {
+                format!("{cell:<width$}")
+            } else {
+                format!("{cell:>width$}")
+            }
         });
         let line = cells.collect::<Vec<_>>().join("  ");
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
+        line.trim_end().to_string()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// A whole number with its thousands apart: `12,345`.
@@ -50,10 +68,12 @@ mod tests {
             row(["long", "x", "1"]),
             row(["", "", "200"]),
         ];
+        assert_eq!(text(&rows, 2), "A     B    C\nlong  x    1\n         200\n");
         assert_eq!(
             columns(&rows, 2),
-            "A     B    C\nlong  x    1\n         200\n"
+            ["  A     B  C", "  long  x  1", "           200"]
         );
+        assert_eq!(columns(&[[String::new()]], 2), [""]);
     }
 
     #[test]

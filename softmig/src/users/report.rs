@@ -5,7 +5,7 @@ mod rows;
 use crate::ask::sacct;
 use crate::files::policy_file;
 use crate::output::say;
-use crate::output::table::{columns, whole};
+use crate::output::table::{self, whole};
 use crate::users::whose::{self, Whose};
 use anyhow::bail;
 use clap::Args;
@@ -138,7 +138,7 @@ impl Report {
             (true, Some(user)) => format!(
                 "sacct shows no jobs of {user} with slices that ended; --all counts the jobs of all users.\n"
             ),
-            (false, _) => columns(&table, names),
+            (false, _) => table::text(&table, names),
         };
         let all = &report.all;
         for (count, what, which) in [

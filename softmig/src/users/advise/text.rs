@@ -1,7 +1,7 @@
 //! The answer for people, and as lines with commas.
 
 use super::advice::{Advice, Count, OfType, Replayed};
-use crate::output::table::{columns, whole};
+use crate::output::table::{self, whole};
 
 /// The advice as text.
 pub(crate) fn plain(advice: &Advice) -> String {
@@ -15,7 +15,7 @@ pub(crate) fn plain(advice: &Advice) -> String {
         count("job with GPUs", "jobs with GPUs", &advice.all),
         count("job", "jobs", &advice.one_gpu),
     );
-    text += &columns(&rows(advice), 2);
+    text += &table::text(&rows(advice), 2);
     text += &format!(
         "\nSlices would have saved {} of {} GPU hours ({:.0} %).\n",
         whole(advice.saved_gpu_hours),
@@ -89,7 +89,7 @@ fn replayed(kind: &str, replay: &Replayed) -> String {
         "\nThe queue of {} jobs, replayed on {} GPUs of type {kind} ({source}):\n{}",
         whole(replay.jobs as f64),
         replay.gpus,
-        columns(
+        table::text(
             &[
                 vec![
                     "  with whole GPUs".to_string(),

@@ -1,6 +1,7 @@
 //! The table for people, and the JSON object.
 
-use crate::output::say::{columns, plain, wrapped};
+use crate::output::say::{plain, wrapped};
+use crate::output::table::columns;
 use crate::users::free::estimate::Estimate;
 use crate::users::free::offers::Offer;
 use serde::Serialize;
