@@ -233,7 +233,7 @@ fn dots_stand_for_lines_that_are_left_out() {
 
 /// Both tables of units of mps say what their policy makes of them: the same jobs on a node of four GPUs.
 #[test]
-fn the_tables_of_mps_units_are_computed_by_the_policies_above_them() {
+fn tables_of_mps_units_follow_the_policies_above_them() {
     let page = read(&Path::new(ROOT).join("docs/from-surf.md"));
     let policies = blocks(&page);
     let mut policies = policies.iter().filter(|block| block.language == "toml");

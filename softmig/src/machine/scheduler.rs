@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_idle_gpu_nothing_is_measured_and_what_was_known_holds() {
+    fn without_an_idle_gpu_what_was_known_holds() {
         let (_folder, node) = node();
         keep(&node, || Ok(proof("NVIDIA L40S", None))).unwrap();
         let no_nvml = Err("there is no NVML here".to_string());

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_gpu_has_one_shard_of_its_own_until_its_time_is_over() {
+    fn a_reserved_gpu_has_one_shard_until_its_end() {
         let gpus = "[\"l40s_r:1\", \"l40s:2\", \"l40s:1\"]";
         for now in [0, 60, 119] {
             let gres = gres(gpus, now);

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn used_shards_are_right_although_other_peoples_jobs_are_not_shown() {
+    fn used_shards_are_right_without_other_users_jobs() {
         for (release, [nodes, jobs, details]) in ANSWERS {
             let jobs = of_alice(jobs, "|alice|");
             let details = of_alice(details, "UserId=alice(");

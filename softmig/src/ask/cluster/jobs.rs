@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_its_gpus_on_all_nodes_and_not_the_number_that_was_typed() {
+    fn a_job_has_the_gpus_of_all_its_nodes() {
         // -N2 --gres=gpu:l40s:2
         let per_node = "N/A|gres/gpu:l40s:2|N/A|N/A|";
         let here = "gpu:l40s:2(IDX:0-1)";
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn where_slurm_does_not_say_what_a_job_has_what_it_asked_for_is_told() {
+    fn a_job_of_unknown_gpus_has_those_it_asked_for() {
         let per_node = "N/A|gres/gpu:l40s:2|N/A|N/A|";
         let mut runs = only(per_node, "RUNNING", &["gpu:l40s:2(IDX:0-1)"]);
         runs.places.push(("n2".into(), None));

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_others_can_change_is_refused_wherever_it_is_on_the_way() {
+    fn a_folder_on_the_way_that_others_can_change_is_refused() {
         for folder in ["/tmp", "/tmp/softmig", "/var/tmp"] {
             let refused = trusted(Path::new(folder)).unwrap_err().to_string();
             assert!(

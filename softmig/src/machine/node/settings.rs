@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_library_would_not_read_gives_way_to_a_new_one() {
+    fn an_unreadable_file_gives_way_to_a_new_one() {
         let settings = |text: Option<Vec<u8>>| Settings {
             text,
             refused: None,

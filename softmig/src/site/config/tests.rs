@@ -69,7 +69,7 @@ fn ds01_before_a_gpu_is_kept_for_a_user() {
 }
 
 #[test]
-fn a_kept_gpu_is_set_apart_from_before_its_time_to_the_end_of_it() {
+fn a_kept_gpu_is_set_apart_from_before_its_start() {
     let before = made(DS01, "24.11", START - WEEK);
     for now in [START - 1, START, START + WEEK - 1] {
         assert_eq!(made(DS01, "24.11", now), before, "{now}");

@@ -75,7 +75,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn the_line_is_said_where_the_policy_wants_it_and_the_figures_are_there() {
+    fn the_line_needs_the_policys_wish_and_the_figures() {
         let folder = tempfile::tempdir().unwrap();
         let owner = folder.path().metadata().unwrap().uid();
         let node = Node::in_folder(folder.path(), owner);

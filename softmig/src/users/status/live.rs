@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn users_read_the_files_of_their_own_jobs_that_no_answer_tells_of() {
+    fn users_read_files_of_jobs_that_no_answer_has() {
         let folder = tempfile::tempdir().unwrap();
         let owner = folder.path().metadata().unwrap().uid();
         let this = ThisNode::in_folder(folder.path(), owner);

@@ -82,7 +82,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_file_is_closed_by_its_owner_its_group_or_a_folder_on_the_way() {
+    fn a_file_is_closed_by_its_owner_group_or_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("policy.toml");
         fs::write(&path, "x").unwrap();

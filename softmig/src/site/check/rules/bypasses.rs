@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_users_leave_with_sg_must_not_be_stricter_than_none() {
+    fn a_class_that_users_leave_with_sg_is_not_stricter() {
         let found = |defaults: u32, members: &str, default_class: &str| {
             let policy = policy_with(&format!(
                 "{default_class}[defaults]\nwhole_gpus = 1\nshards = {defaults}\n\

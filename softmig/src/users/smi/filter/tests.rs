@@ -86,7 +86,7 @@ fn part<'a>(recorded: &'a Recorded, form: &str, whose: &str) -> &'a str {
 }
 
 #[test]
-fn each_recording_becomes_what_nvidia_smi_prints_for_the_job_alone() {
+fn each_recording_becomes_that_of_the_job_alone() {
     for recorded in &RECORDED {
         let mut compared = 0;
         for (name, _, all) in parts(recorded.text).filter(|(_, whose, _)| *whose == "all") {
@@ -163,7 +163,7 @@ fn a_table_whose_process_ids_are_hidden_stays_as_it_is() {
 }
 
 #[test]
-fn a_list_that_ends_in_the_middle_of_a_process_is_not_taken_for_the_jobs() {
+fn a_list_cut_off_within_a_process_is_not_the_jobs() {
     let text = "    Processes\n        Process ID    : 7\n            Type      : C\n";
     assert_eq!(
         filtered_text(Form::Report, &[], text),
@@ -232,7 +232,7 @@ fn pmon(rows: &str) -> String {
 }
 
 #[test]
-fn samples_of_one_gpu_are_told_apart_by_processes_that_come_again() {
+fn a_process_that_comes_again_begins_a_sample() {
     let foreign = "    0      8     C    97   theirs    \n";
     let graphics = "    0      8     G     -   theirs    \n";
     let own = "    0      7     C     3   mine      \n";
