@@ -33,7 +33,7 @@ pub fn ask(commands: &Commands, id: JobId, times: Times) -> Result<String, AskEr
 /// The job's own line of an answer with a header: the number of an array's last task names the array, too.
 pub fn row_of(answer: &str, id: JobId) -> Option<Row<'_>> {
     let (own, mut lines) = (id.to_string(), answer.lines());
-    let columns = Columns::of(lines.next()?);
+    let columns = Columns::parse(lines.next()?);
     lines
         .filter_map(|line| columns.row(line))
         .find(|row| row.id == own)
@@ -83,7 +83,7 @@ pub struct Row<'a> {
 
 impl Columns {
     /// Reads a header.
-    pub fn of(header: &str) -> Self {
+    pub fn parse(header: &str) -> Self {
         let names = header.split('|').map(str::to_string);
         let at: HashMap<String, usize> = names.enumerate().map(|(at, name)| (name, at)).collect();
         Self {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_line_is_read_by_its_header() {
-        let columns = Columns::of("End|JobIDRaw|AdminComment");
+        let columns = Columns::parse("End|JobIDRaw|AdminComment");
         assert!(columns.has("End") && !columns.has("Start"));
         let row = columns.row("60|7.0|a|b").unwrap();
         assert_eq!(

@@ -97,7 +97,7 @@ fn end(name: &str, done: anyhow::Result<impl Termination>) -> ExitCode {
         Ok(done) => done.report(),
         Err(error) => {
             say::error_line(&format!("softmig {name}: {error:#}"));
-            exit_status::of(&error)
+            exit_status::for_error(&error)
         }
     }
 }

@@ -103,11 +103,11 @@ impl Node {
 
     /// Whether it has any of a GRES.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.of(name).next().is_some()
+        self.items(name).next().is_some()
     }
 
     /// Its items of a GRES.
-    pub(crate) fn of(&self, name: &str) -> impl Iterator<Item = &Configured> {
+    pub(crate) fn items(&self, name: &str) -> impl Iterator<Item = &Configured> {
         let named = move |gres: &&Configured| gres.name == name && gres.count > 0;
         self.gres.iter().filter(named)
     }

@@ -57,7 +57,7 @@ pub(crate) struct Gpus {
 
 impl Gpus {
     /// Those of a list of TRES; `None` if it has none.
-    fn of(tres: &str) -> Option<Self> {
+    fn parse(tres: &str) -> Option<Self> {
         let list = Configured::parse(tres);
         let count = |name: &str| {
             let of_name = || list.iter().filter(move |gres| gres.name == name);
@@ -181,7 +181,7 @@ fn next(lines: &mut impl BufRead, line: &mut String) -> anyhow::Result<bool> {
 }
 
 fn columns_of(header: &str) -> anyhow::Result<Columns> {
-    let columns = Columns::of(header);
+    let columns = Columns::parse(header);
     let needed = ["JobIDRaw", "Start", "End", "AllocTRES"];
     if let Some(missing) = needed.into_iter().find(|name| !columns.has(name)) {
         bail!(
@@ -262,7 +262,7 @@ impl Reader {
         if let Some(gpus) = self.tres.get(tres) {
             return gpus.clone();
         }
-        let gpus = Gpus::of(tres);
+        let gpus = Gpus::parse(tres);
         self.tres.insert(tres.to_string(), gpus.clone());
         gpus
     }

@@ -165,7 +165,7 @@ fn config_of(answer: &str) -> (Settings, Option<Settings>) {
 pub(crate) struct JobLines<'a>(HashMap<u32, Option<&'a str>>);
 
 impl<'a> JobLines<'a> {
-    pub(crate) fn of(answer: &'a str) -> Self {
+    pub(crate) fn parse(answer: &'a str) -> Self {
         let mut lines: HashMap<u32, Option<&str>> = HashMap::new();
         for line in answer.lines() {
             if let Some(id) = id_of(line) {

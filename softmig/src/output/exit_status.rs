@@ -30,7 +30,7 @@ pub(crate) fn failure(status: u8, words: impl Display) -> anyhow::Error {
 }
 
 /// The status that this error ends the command with.
-pub(crate) fn of(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn for_error(error: &anyhow::Error) -> ExitCode {
     let failure = error.downcast_ref::<Failure>();
     failure.map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.status))
 }

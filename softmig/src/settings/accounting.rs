@@ -20,7 +20,7 @@ pub(crate) struct Accounting {
 pub(crate) const ENFORCE: [&str; 3] = ["associations", "limits", "qos"];
 
 /// `None` when no class has anything for Slurm to hold: slurmdbd is not needed then.
-pub(crate) fn of(policy: &Policy) -> Option<Accounting> {
+pub(crate) fn for_policy(policy: &Policy) -> Option<Accounting> {
     let all = qos::all(policy);
     if all.is_empty() {
         return None;
@@ -38,7 +38,7 @@ pub(crate) fn of(policy: &Policy) -> Option<Accounting> {
     let kept = policy.reservables().iter();
     tres.extend(kept.map(|kept| format!("gres/gpu:{}", kept.kind())));
     let shards = all.iter().any(|qos| qos.per_user.get("billing").is_some());
-    let weights = shards.then(|| BillingWeights::of(policy));
+    let weights = shards.then(|| BillingWeights::for_policy(policy));
     if let Some(weights) = &weights {
         tres.extend(weights.iter().map(|(name, _)| name.to_string()));
     }
@@ -57,17 +57,17 @@ mod tests {
 
     #[test]
     fn slurmdbd_is_needed_for_limits_alone() {
-        assert_eq!(of(&Policy::parse(GPUS).unwrap()), None);
+        assert_eq!(for_policy(&Policy::parse(GPUS).unwrap()), None);
     }
 
     #[test]
     fn all_that_is_limited_or_weighs_is_counted() {
         let policy = Policy::parse(&format!("{GPUS}[defaults]\nshards = 2\n")).unwrap();
-        let accounting = of(&policy).unwrap();
+        let accounting = for_policy(&policy).unwrap();
         assert_eq!(accounting.tres, ["gres/gpu", "gres/shard"]);
         assert!(accounting.weights.is_some() && !accounting.priority);
         let policy = Policy::parse(&format!("{GPUS}[defaults]\ncpus = 2\npriority = 1\n")).unwrap();
-        let accounting = of(&policy).unwrap();
+        let accounting = for_policy(&policy).unwrap();
         assert_eq!(accounting.tres, ["gres/gpu", "gres/shard"]);
         assert!(accounting.weights.is_none() && accounting.priority);
     }

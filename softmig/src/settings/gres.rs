@@ -43,7 +43,7 @@ pub(crate) struct NodeGres {
 pub(crate) fn all(policy: &Policy, now: i64) -> Vec<NodeGres> {
     let nodes = policy.nodes().iter();
     nodes
-        .map(|nodes| NodeGres::of(policy, nodes, now))
+        .map(|nodes| NodeGres::for_policy(policy, nodes, now))
         .collect()
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn shards_of_type(policy: &Policy, kind: &str) -> Option<u32> {
 
 impl NodeGres {
     /// Those of one entry of the inventory.
-    pub(crate) fn of(policy: &Policy, nodes: &Nodes, now: i64) -> Self {
+    pub(crate) fn for_policy(policy: &Policy, nodes: &Nodes, now: i64) -> Self {
         let mut types: Vec<TypeGres> = Vec::new();
         let mut first = 0;
         for (gpus, kind) in nodes.gpus().iter().zip(kinds_at(policy, nodes, now)) {

@@ -12,7 +12,7 @@ pub(crate) struct BillingWeights(BTreeMap<String, u64>);
 
 impl BillingWeights {
     /// A shard weighs 1, a whole GPU what its type has in shards.
-    pub(crate) fn of(policy: &Policy) -> Self {
+    pub(crate) fn for_policy(policy: &Policy) -> Self {
         let mut weights = BTreeMap::from([("gres/shard".to_string(), 1)]);
         match policy.weights() {
             Weights::Same(shards) => {
@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_whole_gpu_weighs_its_shards() {
-        let weights = |text: &str| BillingWeights::of(&Policy::parse(text).unwrap()).to_string();
+        let weights =
+            |text: &str| BillingWeights::for_policy(&Policy::parse(text).unwrap()).to_string();
         let l40s = GPUS.split("[gpu.h200]").next().unwrap();
         assert_eq!(weights(l40s), "GRES/gpu=4,GRES/shard=1");
         assert_eq!(

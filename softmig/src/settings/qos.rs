@@ -34,12 +34,12 @@ pub(crate) const FLAG: &str = "DenyOnLimit";
 pub(crate) fn all(policy: &Policy) -> Vec<Qos> {
     let standings = policy.standings().iter();
     standings
-        .filter_map(|standing| of(policy, standing))
+        .filter_map(|standing| of_class(policy, standing))
         .collect()
 }
 
 /// The one of a class; `None` where nothing of it is limited.
-pub(crate) fn of(policy: &Policy, standing: &ClassLimits) -> Option<Qos> {
+pub(crate) fn of_class(policy: &Policy, standing: &ClassLimits) -> Option<Qos> {
     let name = standing.qos.clone()?;
     let quota = &standing.quota;
     let mut per_user = Tres::default();
@@ -115,7 +115,7 @@ pub(crate) fn amounts(policy: &Policy, gres: &[Configured]) -> Tres {
         }
         amounts.add(of_all, one.count);
     }
-    for (name, weight) in BillingWeights::of(policy).iter() {
+    for (name, weight) in BillingWeights::for_policy(policy).iter() {
         let amount = amounts.get(name).unwrap_or(0);
         amounts.add("billing", amount.saturating_mul(weight));
     }
@@ -236,7 +236,7 @@ mod tests {
             let text = format!("{gpus}[defaults]\nmax_shards_per_job = 8\n{mig}");
             assert_eq!(only(&text).per_job.to_string(), per_job);
             let accounting =
-                crate::settings::accounting::of(&Policy::parse(&text).unwrap()).unwrap();
+                crate::settings::accounting::for_policy(&Policy::parse(&text).unwrap()).unwrap();
             assert_eq!(accounting.weights, None);
         }
     }

@@ -48,7 +48,7 @@ impl Doctor {
         let machine = is_node.then(|| machine::look(Measure::Nothing));
         found.extend(against_policy(machine.as_ref(), cluster.as_ref()));
         let findings = Findings::sorted(found);
-        let versions = versions::of(&roles, machine.as_ref(), cluster.as_ref());
+        let versions = versions::check(&roles, machine.as_ref(), cluster.as_ref());
         match self.json {
             true => say!("{}", versions::json(&versions, &findings)),
             false => {

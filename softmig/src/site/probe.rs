@@ -50,12 +50,12 @@ impl Probe {
         let devices = Devices::of_this_node()
             .map_err(|error| anyhow!("{}; {}", explained(&error), remedy(&error)))?;
         let mut findings = Findings::new(host_name(), devices, &installed(&node.gpus));
-        findings.notes = notes::of(&findings, container);
+        findings.notes = notes::all(&findings, container);
         findings.slurm = node_words();
         let text = match (self.json, self.toml) {
-            (true, _) => json::of(&findings)?,
+            (true, _) => json::encode(&findings)?,
             (false, true) => text::toml(&findings),
-            (false, false) => text::of(&findings),
+            (false, false) => text::page(&findings),
         };
         crate::output::say::text(format_args!("{text}"));
         Ok(match findings.is_complete() {

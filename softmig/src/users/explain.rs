@@ -195,9 +195,9 @@ impl Explain {
             false => unseen,
         };
         let text = match (cases.as_slice(), self.json) {
-            ([case], true) => Answer::of(&case.verdict, &unseen).to_json(),
+            ([case], true) => Answer::new(&case.verdict, &unseen).to_json(),
             ([case], false) => with_unseen(for_people(&case.verdict), &unseen),
-            (cases, true) => JsonCases::of(cases, &unseen).to_json(),
+            (cases, true) => JsonCases::new(cases, &unseen).to_json(),
             (cases, false) => with_unseen(cases_for_people(cases), &unseen),
         };
         say!("{text}");

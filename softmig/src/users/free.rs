@@ -78,7 +78,7 @@ impl Free {
         let notes = notes::all(&policy, &cluster, &query, &offers);
         match self.json {
             true => say!("{}", text::json(&offers, &notes, query.now)),
-            false => say!("{}", text::of(&offers, &notes).join("\n")),
+            false => say!("{}", text::lines(&offers, &notes).join("\n")),
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ impl Job {
             Found::Nothing => return self.elsewhere(id),
         };
         let policy = self.policy();
-        let report = Report::of(&used, id, policy.as_ref()).with_context(|| {
+        let report = Report::new(&used, id, policy.as_ref()).with_context(|| {
             format!(
                 "job {id}: the monitor's figures here do not name it; look again in some seconds"
             )

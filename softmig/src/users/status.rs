@@ -67,12 +67,12 @@ impl Status {
         let Some(seconds) = self.watch else {
             let picture = look()?;
             match self.json {
-                true => say::line(format_args!("{}", json::of(&picture))),
-                false => say::line(format_args!("{}", text::of(&picture).join("\n"))),
+                true => say::line(format_args!("{}", json::encode(&picture))),
+                false => say::line(format_args!("{}", text::lines(&picture).join("\n"))),
             }
             return Ok(());
         };
-        watch::run(Duration::from_secs(seconds), || Ok(text::of(&look()?)))
+        watch::run(Duration::from_secs(seconds), || Ok(text::lines(&look()?)))
     }
 
     fn look(&self, commands: &Commands, nodes: Option<&[String]>) -> anyhow::Result<Picture> {

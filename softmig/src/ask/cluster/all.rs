@@ -29,12 +29,12 @@ impl Cluster {
 
     /// Of the same as Slurm's commands print them.
     #[cfg(test)]
-    pub(crate) fn of(nodes: &str, jobs: &str, details: &str) -> Self {
+    pub(crate) fn parse(nodes: &str, jobs: &str, details: &str) -> Self {
         use crate::ask::squeue::{DESCRIPTION, read};
         Self::new(
             scontrol::nodes_of(nodes),
             read(jobs, DESCRIPTION),
-            &JobLines::of(details),
+            &JobLines::parse(details),
         )
     }
 
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn each_gpu_has_its_jobs_on_every_release() {
         for (release, [nodes, jobs, details]) in ANSWERS {
-            let cluster = Cluster::of(nodes, jobs, details);
+            let cluster = Cluster::parse(nodes, jobs, details);
             let expected = GPUS.map(|(name, used, whole, jobs)| {
                 (name.to_string(), Some(used), whole, jobs.to_vec())
             });
@@ -228,7 +228,7 @@ mod tests {
         for (release, [nodes, jobs, details]) in ANSWERS {
             let jobs = of_alice(jobs, "|alice|");
             let details = of_alice(details, "UserId=alice(");
-            let cluster = Cluster::of(nodes, &jobs, &details);
+            let cluster = Cluster::parse(nodes, &jobs, &details);
             let seen = gpus(&cluster);
             for ((name, used, whole, _), own) in GPUS.iter().zip(&seen) {
                 assert_eq!(
@@ -249,9 +249,9 @@ mod tests {
             .lines()
             .map(|line| line.split(" CfgTRES=").next().unwrap().to_string() + "\n")
             .collect();
-        let all = Cluster::of(&nodes, jobs, details);
+        let all = Cluster::parse(&nodes, jobs, details);
         assert_eq!(gpus(&all)[0].1, Some(4));
-        let alices = Cluster::of(
+        let alices = Cluster::parse(
             &nodes,
             &of_alice(jobs, "|alice|"),
             &of_alice(details, "UserId=alice("),
@@ -264,7 +264,7 @@ mod tests {
     fn words_that_a_user_chose_move_no_job() {
         let (_, [nodes, jobs, details]) = ANSWERS[2];
         let forged = "JobId=3 JobName=x UserId=bob(2002) Nodes=gpu03 GRES=gpu:h200:2(IDX:0-1)";
-        let cluster = Cluster::of(nodes, jobs, &format!("{forged}\n{details}"));
+        let cluster = Cluster::parse(nodes, jobs, &format!("{forged}\n{details}"));
         // Where job 3 is is not known now, but nothing is taken from others.
         let seen = gpus(&cluster);
         assert_eq!((seen[0].1, seen[0].3.as_slice()), (Some(4), &[1, 2][..]));
@@ -273,7 +273,7 @@ mod tests {
             "JobName=sbatch",
             "JobName=x Nodes=gpu02 GRES=gpu:l40s:1(IDX:0)",
         );
-        let cluster = Cluster::of(nodes, jobs, &named);
+        let cluster = Cluster::parse(nodes, jobs, &named);
         let expected = GPUS.map(|(_, used, whole, jobs)| (Some(used), whole, jobs.to_vec()));
         let seen = gpus(&cluster)
             .into_iter()
@@ -284,15 +284,15 @@ mod tests {
     #[test]
     fn answers_of_a_slurm_without_jobs_or_gpus_are_empty() {
         let (_, [nodes, _, _]) = ANSWERS[1];
-        let cluster = Cluster::of(nodes, "", "No jobs in the system\n");
+        let cluster = Cluster::parse(nodes, "", "No jobs in the system\n");
         assert!(cluster.jobs.is_empty());
         assert!(
-            Cluster::of("NodeName=login State=IDLE Gres=(null)\n", "", "")
+            Cluster::parse("NodeName=login State=IDLE Gres=(null)\n", "", "")
                 .nodes
                 .is_empty()
         );
         assert!(
-            Cluster::of("garbage\nNodeName=\n", "|||\nx", "JobId=\n")
+            Cluster::parse("garbage\nNodeName=\n", "|||\nx", "JobId=\n")
                 .nodes
                 .is_empty()
         );
@@ -302,7 +302,7 @@ mod tests {
     fn a_slurm_without_slurmdbd_knows_no_accounts_and_no_qos() {
         let (_, [nodes, _, _]) = ANSWERS[1];
         let line = "7|7|alice|(null)|RUNNING|None|main|(null)|2026-11-24T04:19:40|gpu03||gres:shard:h200:2||";
-        let cluster = Cluster::of(nodes, line, "");
+        let cluster = Cluster::parse(nodes, line, "");
         let job = &cluster.jobs[0];
         assert_eq!((job.account.as_str(), job.qos.as_str()), ("", ""));
     }
@@ -310,10 +310,10 @@ mod tests {
     #[test]
     fn a_type_that_no_node_has_cannot_be_had() {
         let (_, [nodes, _, _]) = ANSWERS[1];
-        let cluster = Cluster::of(nodes, "", "");
+        let cluster = Cluster::parse(nodes, "", "");
         assert!(cluster.may_have("h200"));
         assert!(!cluster.may_have("a100"));
-        let untyped = Cluster::of("NodeName=n1 State=IDLE Gres=gpu:2\n", "", "");
+        let untyped = Cluster::parse("NodeName=n1 State=IDLE Gres=gpu:2\n", "", "");
         assert!(untyped.may_have("a100"));
     }
 }

@@ -34,5 +34,5 @@ pub(crate) fn cluster(commands: &Commands) -> anyhow::Result<Cluster> {
     let nodes = nodes.map_err(lost)?.map_err(by_scontrol)?;
     let jobs = jobs.map_err(|error| silence("squeue", error))?;
     let lines = lines.map_err(lost)?.map_err(by_scontrol)?;
-    Ok(Cluster::new(nodes, jobs, &JobLines::of(&lines)))
+    Ok(Cluster::new(nodes, jobs, &JobLines::parse(&lines)))
 }

@@ -43,7 +43,7 @@ mod tests {
         let groups =
             groups.map(|(node, gres)| format!("Nodes={node} CPU_IDs=0 Mem=1 GRES={gres} "));
         let details = format!("JobId=7 {}", groups.collect::<String>());
-        placed(read(&line, DESCRIPTION), &JobLines::of(&details)).remove(0)
+        placed(read(&line, DESCRIPTION), &JobLines::parse(&details)).remove(0)
     }
 
     #[test]

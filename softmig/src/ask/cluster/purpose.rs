@@ -17,7 +17,7 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     /// Of a type with this many shards. Without a policy a MIG instance is known by the name that NVIDIA gives it.
-    pub(crate) fn of(policy: Option<&Policy>, kind: &str, shards: u64, now: i64) -> Self {
+    pub(crate) fn of_type(policy: Option<&Policy>, kind: &str, shards: u64, now: i64) -> Self {
         let reserved = policy.and_then(|policy| {
             let mut own = policy.reservables().iter().filter(|own| own.kind() == kind);
             own.find(|_| policy.is_reserved(kind, now))
@@ -67,13 +67,16 @@ mod tests {
              start = 1970-01-01T00:01:00Z\nend = 1970-01-01T00:02:00Z\n",
         )
         .unwrap();
-        let of = |kind: &str, shards| Purpose::of(Some(&policy), kind, shards, 60);
+        let of = |kind: &str, shards| Purpose::of_type(Some(&policy), kind, shards, 60);
         assert_eq!(of("l40s", 4), Purpose::Shared);
         assert_eq!(of("l40s_r", 1), Purpose::Reserved("user carol".into()));
         assert_eq!(of("m", 1), Purpose::Mig);
         assert_eq!(of("v100", 0), Purpose::Whole);
-        assert_eq!(Purpose::of(Some(&policy), "l40s_r", 1, 200), Purpose::Whole);
-        let of = |kind: &str, shards| Purpose::of(None, kind, shards, 60);
+        assert_eq!(
+            Purpose::of_type(Some(&policy), "l40s_r", 1, 200),
+            Purpose::Whole
+        );
+        let of = |kind: &str, shards| Purpose::of_type(None, kind, shards, 60);
         assert_eq!(of("l40s", 4), Purpose::Shared);
         for mig in ["h100_1g.10gb", "1g.10gb", "1g.10gb+me"] {
             assert_eq!(of(mig, 1), Purpose::Mig, "{mig}");

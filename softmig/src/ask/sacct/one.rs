@@ -43,7 +43,7 @@ pub(crate) fn read(answer: &str, id: JobId) -> Option<One> {
         nodes: row.nodes.to_string(),
         start: time(row.start),
         end: time(row.end),
-        gpus: Gpus::of(row.tres),
+        gpus: Gpus::parse(row.tres),
         used: Js1::decode(row.comment).map_or_else(|_| Used::default(), |js1| of_js1(&js1)),
     })
 }

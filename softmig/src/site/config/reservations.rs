@@ -52,7 +52,7 @@ fn why_not(policy: &Policy, version: SlurmVersion) -> Option<String> {
             SlurmVersion::RESERVES_GPUS
         ));
     }
-    if accounting::of(policy).is_none() {
+    if accounting::for_policy(policy).is_none() {
         return Some(format!(
             "Slurm reserves only what slurmdbd counts, and no class in policy.toml\nhas a limit that needs it.\n{keeps}"
         ));

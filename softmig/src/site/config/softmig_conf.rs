@@ -11,7 +11,7 @@ use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::release::SlurmVersion;
 
 pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generated {
-    let accounting = accounting::of(policy);
+    let accounting = accounting::for_policy(policy);
     let mut text = Text::default();
     text.note(&format!(
         "softmig.conf: what softmig needs of Slurm {version}, made from policy.toml by `softmig config`.\n\

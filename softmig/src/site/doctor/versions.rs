@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A name and a value for each.
-pub(crate) fn of(
+pub(crate) fn check(
     roles: &[Role],
     machine: Option<&Machine>,
     cluster: Option<&Cluster>,

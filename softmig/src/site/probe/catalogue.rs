@@ -120,7 +120,7 @@ impl Entry {
 }
 
 impl Catalogue {
-    pub(super) fn of(devices: &Devices) -> Self {
+    pub(super) fn new(devices: &Devices) -> Self {
         let products = devices.gpus.iter().filter_map(|gpu| gpu.name.as_deref());
         let names = types::suggested(products);
         let mut catalogue = Self::default();
@@ -193,7 +193,7 @@ mod tests {
     use softmig_policy::Policy;
 
     fn catalogue(gpus: Vec<Gpu>) -> Catalogue {
-        Catalogue::of(&Devices { driver: None, gpus })
+        Catalogue::new(&Devices { driver: None, gpus })
     }
 
     fn toml(catalogue: &Catalogue) -> String {

@@ -36,7 +36,7 @@ impl Findings {
         unseen.sort_by_key(|card| card.minor);
         Self {
             host,
-            catalogue: Catalogue::of(&devices),
+            catalogue: Catalogue::new(&devices),
             devices,
             unseen,
             notes: Vec::new(),

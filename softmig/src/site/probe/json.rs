@@ -7,7 +7,7 @@ use serde::Serialize;
 use softmig_nvml::{Gpu, Instance, Memory, MigState};
 
 /// One object, indented.
-pub(super) fn of(findings: &Findings) -> anyhow::Result<String> {
+pub(super) fn encode(findings: &Findings) -> anyhow::Result<String> {
     let devices = &findings.devices;
     let json = Json {
         host: &findings.host,
@@ -16,12 +16,12 @@ pub(super) fn of(findings: &Findings) -> anyhow::Result<String> {
         physical_gpus: devices.gpus.len(),
         mig_instances: devices.instances(),
         usable_devices: devices.usable(),
-        gpus: devices.gpus.iter().map(JsonGpu::of).collect(),
+        gpus: devices.gpus.iter().map(JsonGpu::new).collect(),
         types: findings
             .catalogue
             .entries
             .iter()
-            .map(JsonType::of)
+            .map(JsonType::new)
             .collect(),
         inventory: findings.catalogue.gpus(),
         notes: &findings.notes,
@@ -91,7 +91,7 @@ struct JsonType<'a> {
 }
 
 impl JsonMemory {
-    fn of(memory: &Memory) -> Self {
+    fn new(memory: &Memory) -> Self {
         Self {
             total_mib: memory.total_mib(),
             reserved_mib: memory.reserved_mib(),
@@ -101,13 +101,13 @@ impl JsonMemory {
 }
 
 impl<'a> JsonGpu<'a> {
-    fn of(gpu: &'a Gpu) -> Self {
+    fn new(gpu: &'a Gpu) -> Self {
         Self {
             index: gpu.index,
             minor: gpu.minor,
             uuid: gpu.uuid.as_deref(),
             name: gpu.name.as_deref(),
-            memory: gpu.memory.as_ref().map(JsonMemory::of),
+            memory: gpu.memory.as_ref().map(JsonMemory::new),
             mig: gpu.mig.map(|mig| JsonMig {
                 current: mig.current,
                 pending: mig.pending,
@@ -118,32 +118,32 @@ impl<'a> JsonGpu<'a> {
                 MigState::Empty => "mig_without_instances",
                 MigState::Unreadable => "unreadable",
             },
-            instances: gpu.instances.iter().map(JsonInstance::of).collect(),
+            instances: gpu.instances.iter().map(JsonInstance::new).collect(),
             error: gpu.error.as_deref(),
         }
     }
 }
 
 impl<'a> JsonInstance<'a> {
-    fn of(part: &'a Instance) -> Self {
+    fn new(part: &'a Instance) -> Self {
         Self {
             index: part.index,
             uuid: &part.uuid,
             profile: &part.profile,
-            memory: part.memory.as_ref().map(JsonMemory::of),
+            memory: part.memory.as_ref().map(JsonMemory::new),
             shares_memory: part.shares_memory,
         }
     }
 }
 
 impl<'a> JsonType<'a> {
-    fn of(entry: &'a Entry) -> Self {
+    fn new(entry: &'a Entry) -> Self {
         Self {
             r#type: &entry.name,
             product: &entry.product,
             profile: entry.profile.as_deref(),
             mig: entry.mig(),
-            memory: entry.memory.as_ref().map(JsonMemory::of),
+            memory: entry.memory.as_ref().map(JsonMemory::new),
             suggested_shards: entry.shards(),
             autodetect_type: entry.autodetected(),
         }

@@ -5,7 +5,7 @@ use softmig_node::gpu::Card;
 use softmig_nvml::{Gpu, MigState};
 
 /// All of them.
-pub(super) fn of(findings: &Findings, container: bool) -> Vec<Note> {
+pub(super) fn all(findings: &Findings, container: bool) -> Vec<Note> {
     let mut notes = Vec::new();
     if container {
         notes.push(Note {

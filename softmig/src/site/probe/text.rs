@@ -6,7 +6,7 @@ use softmig_nvml::{Gpu, Memory, MigState};
 use std::fmt::Write;
 
 /// All of it. Writing into a text cannot fail, so what `write!` says of that is dropped.
-pub(super) fn of(findings: &Findings) -> String {
+pub(super) fn page(findings: &Findings) -> String {
     let mut text = report(findings);
     if !findings.catalogue.entries.is_empty() {
         add_entries(&mut text, findings);
@@ -204,8 +204,8 @@ mod tests {
             gpus,
         };
         let mut findings = Findings::new("gpu1".into(), devices, cards);
-        findings.notes = crate::site::probe::notes::of(&findings, container);
-        of(&findings)
+        findings.notes = crate::site::probe::notes::all(&findings, container);
+        page(&findings)
     }
 
     #[test]
@@ -230,9 +230,9 @@ mod tests {
             gpus,
         };
         let mut findings = Findings::new("gpu1".into(), devices, &[]);
-        findings.notes = crate::site::probe::notes::of(&findings, false);
+        findings.notes = crate::site::probe::notes::all(&findings, false);
         findings.slurm = Some("CPUs=64 RealMemory=515000".into());
-        assert!(softmig_policy::Policy::parse_whole(&of(&findings)).is_err());
+        assert!(softmig_policy::Policy::parse_whole(&page(&findings)).is_err());
         let text = toml(&findings);
         let policy = softmig_policy::Policy::parse_whole(&text).unwrap();
         assert!(policy.gpu("l40s").is_some(), "{text}");

@@ -100,7 +100,7 @@ struct JsonLimits<'a> {
 }
 
 impl<'a> JsonLimits<'a> {
-    fn of(limits: &'a Limits) -> Self {
+    fn new(limits: &'a Limits) -> Self {
         Self {
             r#type: limits.gpu_type().as_str(),
             shards: limits.share().shards(),
@@ -112,7 +112,7 @@ impl<'a> JsonLimits<'a> {
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn of(verdict: &'a Verdict, not_looked_at: &'a [&'static str]) -> Self {
+    pub(super) fn new(verdict: &'a Verdict, not_looked_at: &'a [&'static str]) -> Self {
         let terms = verdict.terms();
         let answer = Self {
             verdict: "unchanged",
@@ -133,7 +133,7 @@ impl<'a> Answer<'a> {
                 verdict: "granted",
                 message: granted(grant),
                 tres_per_node: grant.request.tres_per_node.as_deref(),
-                limits: Some(JsonLimits::of(&grant.limits)),
+                limits: Some(JsonLimits::new(&grant.limits)),
                 ..answer
             },
             Verdict::Refused(refusal) => Self {
@@ -169,11 +169,11 @@ struct JsonCase<'a> {
 }
 
 impl<'a> JsonCases<'a> {
-    pub(super) fn of(cases: &'a [Case], not_looked_at: &'a [&'static str]) -> Self {
+    pub(super) fn new(cases: &'a [Case], not_looked_at: &'a [&'static str]) -> Self {
         let cases = cases.iter().map(|case| JsonCase {
             names: &case.accounts,
             any_other: case.any_other,
-            answer: Answer::of(&case.verdict, not_looked_at),
+            answer: Answer::new(&case.verdict, not_looked_at),
         });
         Self {
             verdict: "depends",

@@ -54,7 +54,7 @@ fn of_class(
     offers: &[Offer],
 ) -> Option<String> {
     let may = may_hold(policy, class)?;
-    let qos = qos::of(policy, class)?;
+    let qos = qos::of_class(policy, class)?;
     // Slurm counts the jobs of this QOS alone.
     let running = own.iter().filter(|job| !job.waits() && job.qos == qos.name);
     let running: Vec<&&Job> = running.collect();
@@ -188,7 +188,7 @@ mod tests {
                 &format!("{id}|{id}|{user}|a|{state}|{reason}|main|student|N/A|{nodes}|{asked}|\n");
             details += &format!("JobId={id} {gres}\n");
         }
-        let cluster = Cluster::of(NODES, &squeue, &details);
+        let cluster = Cluster::parse(NODES, &squeue, &details);
         let query = Query {
             submitter: Submitter {
                 user: Some("alice".into()),

@@ -10,7 +10,7 @@ use softmig_policy::slurm::hostlist;
 const WIDTH: usize = 80;
 const VERSION: u32 = 1;
 
-pub(super) fn of(offers: &[Offer], notes: &[String]) -> Vec<String> {
+pub(super) fn lines(offers: &[Offer], notes: &[String]) -> Vec<String> {
     let mut lines = Vec::new();
     if offers.is_empty() {
         lines.push(

@@ -26,7 +26,7 @@ pub(super) fn tell(
     let Some(one) = one else {
         bail!("Slurm shows you no job {id}, neither one with GPUs now nor one that has ended");
     };
-    let ended = Ended::of(&one, id, policy)?;
+    let ended = Ended::new(&one, id, policy)?;
     match json {
         true => say!("{}", ended.to_json()),
         false => say!("{ended}"),
@@ -52,7 +52,7 @@ struct Ended<'a> {
 }
 
 impl<'a> Ended<'a> {
-    fn of(one: &'a One, id: JobId, policy: Option<&'a Policy>) -> anyhow::Result<Self> {
+    fn new(one: &'a One, id: JobId, policy: Option<&'a Policy>) -> anyhow::Result<Self> {
         let state = &one.state;
         let (start, end) = match (&one.start, &one.end) {
             (Some(start), Some(end)) => (start, end),
@@ -113,7 +113,7 @@ impl<'a> Ended<'a> {
             job: None,
             ended: Some(ended),
             allowed_seconds: summary.map(Summary::allowed_seconds),
-            smaller: smaller.and_then(|smaller| JsonSmaller::of(&smaller)),
+            smaller: smaller.and_then(|smaller| JsonSmaller::new(&smaller)),
             sentence: summary.map(|it| it.sentence(self.gpu)),
         };
         serde_json::to_string(&json).unwrap_or_default()
@@ -209,7 +209,7 @@ mod tests {
         let (id, policy) = (JobId::parse("7").unwrap(), Policy::parse(POLICY).unwrap());
         let header = "JobIDRaw|User|State|NodeList|Start|End|AllocTRES|AdminComment";
         let one = one::read(&format!("{header}\n{line}"), id).unwrap();
-        match Ended::of(&one, id, Some(&policy)) {
+        match Ended::new(&one, id, Some(&policy)) {
             Ok(ended) => format!("{ended}\n{}", ended.to_json()),
             Err(error) => error.to_string(),
         }

@@ -60,7 +60,7 @@ pub(super) struct JsonSmaller {
 }
 
 impl JsonSmaller {
-    pub(super) fn of(smaller: &Smaller) -> Option<Self> {
+    pub(super) fn new(smaller: &Smaller) -> Option<Self> {
         let share = smaller.limits.share();
         Some(Self {
             gres: format!(

@@ -19,7 +19,11 @@ pub(super) struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// Of the job's own file; `None` if it is about another one.
-    pub(super) fn of(used: &'a usage::Node, id: JobId, policy: Option<&'a Policy>) -> Option<Self> {
+    pub(super) fn new(
+        used: &'a usage::Node,
+        id: JobId,
+        policy: Option<&'a Policy>,
+    ) -> Option<Self> {
         let job = used.jobs.iter().find(|job| job.job == id.get())?;
         let gpu = job
             .slice
@@ -46,7 +50,9 @@ impl<'a> Report<'a> {
             job: Some(self.job),
             ended: None,
             allowed_seconds: summary.map(Summary::allowed_seconds),
-            smaller: self.smaller().and_then(|smaller| JsonSmaller::of(&smaller)),
+            smaller: self
+                .smaller()
+                .and_then(|smaller| JsonSmaller::new(&smaller)),
             sentence: summary.map(|summary| summary.sentence(self.gpu)),
         };
         serde_json::to_string(&json).unwrap_or_default()
@@ -127,7 +133,7 @@ mod tests {
         let mut used: usage::Node = serde_json::from_str(USED).unwrap();
         change(&mut used);
         let id = JobId::parse("7").unwrap();
-        let report = Report::of(&used, id, Some(&policy)).unwrap();
+        let report = Report::new(&used, id, Some(&policy)).unwrap();
         let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
         format!("{report}\n{} {}", json["smaller"], json["sentence"])
     }
@@ -156,6 +162,6 @@ mod tests {
     #[test]
     fn the_file_of_another_job_is_not_its() {
         let used: usage::Node = serde_json::from_str(USED).unwrap();
-        assert!(Report::of(&used, JobId::parse("8").unwrap(), None).is_none());
+        assert!(Report::new(&used, JobId::parse("8").unwrap(), None).is_none());
     }
 }

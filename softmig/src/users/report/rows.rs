@@ -92,7 +92,7 @@ pub(crate) fn report(history: &History, policy: Option<&Policy>, by: &[By]) -> R
             key(By::Account, job.account.to_string()),
             key(By::Class, class()),
         ];
-        let used = Used::of(job, policy);
+        let used = Used::new(job, policy);
         rows.entry(names).or_default().add(job, &used);
         all.add(job, &used);
     }
@@ -138,7 +138,7 @@ struct Used {
 }
 
 impl Used {
-    fn of(job: &Job, policy: Option<&Policy>) -> Self {
+    fn new(job: &Job, policy: Option<&Policy>) -> Self {
         let of = job.used.slice.as_deref();
         let kind = of.map(|of| of.r#type.as_str()).or(job.gpus.kind.as_deref());
         let gpu = policy.and_then(|policy| policy.gpu(kind?));

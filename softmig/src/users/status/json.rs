@@ -87,7 +87,7 @@ struct Waits {
     words: String,
 }
 
-pub(super) fn of(picture: &Picture) -> String {
+pub(super) fn encode(picture: &Picture) -> String {
     let jobs = picture.cluster.jobs.iter();
     let status = Status {
         schema_version: VERSION,
@@ -120,7 +120,7 @@ fn node<'a>(picture: &Picture, node: &'a Node) -> JsonNode<'a> {
 }
 
 fn gpu<'a>(picture: &Picture, gpu: &'a NodeGpu) -> JsonGpu<'a> {
-    let purpose = Purpose::of(picture.policy.as_ref(), &gpu.kind, gpu.shards, picture.now);
+    let purpose = Purpose::of_type(picture.policy.as_ref(), &gpu.kind, gpu.shards, picture.now);
     JsonGpu {
         index: gpu.index,
         r#type: &gpu.kind,

@@ -15,8 +15,8 @@ use std::collections::{BTreeSet, HashMap};
 const WIDTH: usize = 80;
 
 /// All lines of the answer.
-pub(super) fn of(picture: &Picture) -> Vec<String> {
-    let rows = JobRows::of(picture);
+pub(super) fn lines(picture: &Picture) -> Vec<String> {
+    let rows = JobRows::new(picture);
     let mut lines = nodes(picture, &rows);
     lines.extend(elsewhere(picture, &rows));
     lines.extend(waiting(picture));
@@ -106,7 +106,7 @@ fn body(picture: &Picture, node: &Node, rows: &JobRows) -> Vec<String> {
 
 /// "1 of 4 shards free".
 fn use_of(picture: &Picture, node: &Node, gpu: &NodeGpu) -> String {
-    let purpose = Purpose::of(picture.policy.as_ref(), &gpu.kind, gpu.shards, picture.now);
+    let purpose = Purpose::of_type(picture.policy.as_ref(), &gpu.kind, gpu.shards, picture.now);
     let state = if gpu.whole {
         match purpose {
             Purpose::Shared => "used as a whole".to_string(),
@@ -151,7 +151,7 @@ struct JobRows {
 }
 
 impl JobRows {
-    fn of(picture: &Picture) -> Self {
+    fn new(picture: &Picture) -> Self {
         let placed: BTreeSet<u32> = picture
             .cluster
             .nodes
@@ -339,7 +339,7 @@ mod tests {
 
     /// The answer of a real Slurm.
     fn picture(user: &str, of: Option<&str>) -> Picture {
-        let cluster = Cluster::of(
+        let cluster = Cluster::parse(
             include_str!("../../ask/cluster/answers/24.11/nodes.txt"),
             include_str!("../../ask/cluster/answers/24.11/jobs.txt"),
             include_str!("../../ask/cluster/answers/24.11/details.txt"),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     fn shown(picture: &Picture) -> String {
-        let lines = super::of(picture);
+        let lines = super::lines(picture);
         assert!(
             lines
                 .iter()
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn the_json_object_is_stable() {
-        let text = crate::users::status::json::of(&picture("alice", Some("alice")));
+        let text = crate::users::status::json::encode(&picture("alice", Some("alice")));
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         insta::assert_snapshot!(serde_json::to_string_pretty(&json).unwrap());
     }

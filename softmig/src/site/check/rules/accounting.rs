@@ -15,7 +15,7 @@ const CONFIG: &str = "run softmig-qos.sh, which 'softmig config' makes";
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     // Without limits there is nothing to enforce.
-    let Some(wanted) = accounting::of(policy) else {
+    let Some(wanted) = accounting::for_policy(policy) else {
         return Vec::new();
     };
     let mut found = Vec::new();

@@ -58,7 +58,7 @@ fn devices<'a>(lines: &[&'a GresLine]) -> Option<Vec<(u32, &'a str)>> {
 
 /// The types in the order in which the NodeName line has them.
 fn types(node: &Node) -> Vec<&str> {
-    let kinds = node.of("gpu").map(|gres| gres.kind.as_deref());
+    let kinds = node.items("gpu").map(|gres| gres.kind.as_deref());
     kinds.map(Option::unwrap_or_default).collect()
 }
 

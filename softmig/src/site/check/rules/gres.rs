@@ -52,7 +52,7 @@ impl Group<'_> {
         let mut say = |code, what: String, remedy: String| {
             found.push(Finding::new(code, &self.names, what, remedy));
         };
-        if let Some(gpus) = node.of("gpu").find(|gpus| gpus.kind.is_none())
+        if let Some(gpus) = node.items("gpu").find(|gpus| gpus.kind.is_none())
             && policy.gpus().next().is_some()
         {
             say(
@@ -64,7 +64,7 @@ impl Group<'_> {
                 format!("write gpu:TYPE:{} in {NODE_LINE}", gpus.count),
             );
         }
-        if let Some(shards) = node.of("shard").find(|shards| shards.kind.is_none()) {
+        if let Some(shards) = node.items("shard").find(|shards| shards.kind.is_none()) {
             say(
                 Code::ShardsUntyped,
                 format!(
@@ -78,7 +78,7 @@ impl Group<'_> {
             );
         }
         // A GRES without a type may be of any type.
-        let untyped = |name: &str| node.of(name).any(|gres| gres.kind.is_none());
+        let untyped = |name: &str| node.items(name).any(|gres| gres.kind.is_none());
         for kind in kinds(node, "shard") {
             if let Some((code, what, remedy)) = shards(policy, node, kind, untyped("gpu")) {
                 say(code, what, remedy);
@@ -155,7 +155,7 @@ fn per_gpu(policy: &Policy, node: &Node, kind: &str) -> u64 {
 
 /// The types that a node has of a GRES.
 pub(crate) fn kinds<'a>(node: &'a Node, name: &'a str) -> BTreeSet<&'a str> {
-    node.of(name)
+    node.items(name)
         .filter_map(|gres| gres.kind.as_deref())
         .collect()
 }

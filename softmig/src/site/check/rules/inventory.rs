@@ -20,9 +20,9 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut listed: BTreeSet<String> = BTreeSet::new();
     for nodes in policy.nodes() {
         let names = expand(nodes.names());
-        let wanted = NodeGres::of(policy, nodes, now);
+        let wanted = NodeGres::for_policy(policy, nodes, now);
         // The node may still be as it was in a window that is over. Another rule reports that.
-        let before = NodeGres::of(policy, nodes, i64::MIN);
+        let before = NodeGres::for_policy(policy, nodes, i64::MIN);
         let is_wanted = |node: &Node| {
             [&wanted, &before].iter().any(|gres| {
                 let wanted = gres.types.iter();
@@ -52,7 +52,7 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
             .filter(|node| !is_wanted(node));
         let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for node in wrong {
-            let own = node.of("gpu").map(|gres| match &gres.kind {
+            let own = node.items("gpu").map(|gres| match &gres.kind {
                 Some(kind) => format!("gpu:{kind}:{}", gres.count),
                 None => format!("gpu:{}", gres.count),
             });

@@ -18,18 +18,18 @@ struct Said {
 }
 
 impl Said {
-    fn of(policy: &Policy, name: &str, cluster: Option<&Cluster>, now: i64) -> Option<Self> {
+    fn new(policy: &Policy, name: &str, cluster: Option<&Cluster>, now: i64) -> Option<Self> {
         let entry = policy
             .nodes()
             .iter()
             .find(|nodes| expand(nodes.names()).iter().any(|own| own == name));
-        let wanted = entry.map(|nodes| NodeGres::of(policy, nodes, now));
+        let wanted = entry.map(|nodes| NodeGres::for_policy(policy, nodes, now));
         let node = cluster.and_then(|cluster| cluster.nodes.iter().find(|node| node.name == name));
         let mut counts = BTreeMap::new();
         let mut by_minor = BTreeMap::new();
         match (node, &wanted) {
             (Some(node), _) => {
-                for gres in node.of("gpu") {
+                for gres in node.items("gpu") {
                     let kind = gres.kind.clone().unwrap_or_default();
                     *counts.entry(kind).or_insert(0) += gres.count;
                 }
@@ -81,7 +81,7 @@ pub(crate) fn check(
     now: i64,
     found: &mut Vec<Finding>,
 ) {
-    let said = Said::of(policy, &machine.name, cluster, now);
+    let said = Said::new(policy, &machine.name, cluster, now);
     if said.is_none() {
         found.push(Finding::skip(
             "the GPUs' types",

@@ -30,7 +30,8 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     defaults(policy, cluster, &mut found);
     cpus(policy, cluster, &mut found);
     limits(policy, cluster, &mut found);
-    let weighed = accounting::of(policy).is_some_and(|accounting| accounting.weights.is_some());
+    let weighed =
+        accounting::for_policy(policy).is_some_and(|accounting| accounting.weights.is_some());
     // If the policy has weights, another rule compares them one by one.
     if !weighed {
         let light = partitions_with_gpus(cluster).filter(|partition| {
