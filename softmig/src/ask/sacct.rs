@@ -270,9 +270,10 @@ impl Reader {
 
 /// A time as sacct prints it: seconds since 1970, or this machine's clock. `None` if it has not come yet.
 fn time(text: &str) -> Option<i64> {
-    let seconds = match text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => text.parse().ok(),
-        false => clock::at(text).ok(),
+    let seconds = if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        text.parse().ok()
+    } else {
+        clock::at(text).ok()
     };
     seconds.filter(|seconds| (0..=LATEST).contains(seconds))
 }

@@ -132,9 +132,10 @@ impl Process {
 fn option_in(line: &[u8], option: &[u8]) -> Option<Vec<u8>> {
     let mut words = line.split(|byte| *byte == 0).skip(1);
     let value = words.find_map(|word| word.strip_prefix(option).map(<[u8]>::to_vec))?;
-    match value.is_empty() {
-        true => words.next().map(<[u8]>::to_vec),
-        false => Some(value),
+    if value.is_empty() {
+        words.next().map(<[u8]>::to_vec)
+    } else {
+        Some(value)
     }
 }
 

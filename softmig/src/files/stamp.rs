@@ -9,9 +9,10 @@ const SAYS: &str = "softmig wrote this file, and replaces it while its sha256 is
 /// The text with the line, which comes first, or second in a program. `comment` begins a comment in this kind of file.
 pub(crate) fn stamped(text: &str, comment: &str) -> String {
     let line = format!("{comment} {SAYS}{}\n", digest(text.as_bytes()));
-    let at = match text.starts_with("#!") {
-        true => text.find('\n').map_or(text.len(), |end| end + 1),
-        false => 0,
+    let at = if text.starts_with("#!") {
+        text.find('\n').map_or(text.len(), |end| end + 1)
+    } else {
+        0
     };
     let (before, after) = text.split_at(at);
     format!("{before}{line}{after}")

@@ -91,9 +91,10 @@ impl Hook {
             "would try {from} with programs of root, of user nobody and set-uid ones, apart from this node"
         );
         say!("would place it as {to}, owned by root, mode 0755");
-        match preload.names(library) {
-            true => say!("would leave {} alone: it names {to} already", preload::PATH),
-            false => say!("would add a line to {}: {to}", preload::PATH),
+        if preload.names(library) {
+            say!("would leave {} alone: it names {to} already", preload::PATH);
+        } else {
+            say!("would add a line to {}: {to}", preload::PATH);
         }
         say!(
             "would try the same programs on this node, and take all back if one of them behaves differently"
@@ -148,9 +149,10 @@ fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyh
         Err(complaint) => {
             let in_force = candidate.in_place && preload.names(&library);
             candidate.discard()?;
-            let outcome = match in_force {
-                true => "it is still in force: take it out with 'softmig uninstall --hook'",
-                false => "nothing on this node has changed",
+            let outcome = if in_force {
+                "it is still in force: take it out with 'softmig uninstall --hook'"
+            } else {
+                "nothing on this node has changed"
             };
             return Err(complaint.context(outcome));
         }
@@ -161,9 +163,10 @@ fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyh
         trial.programs()
     );
     let placed = candidate.place()?;
-    let named = match preload.names(&library) {
-        true => Ok(None),
-        false => preload.add(&library, &etc.dir).map(Some),
+    let named = if preload.names(&library) {
+        Ok(None)
+    } else {
+        preload.add(&library, &etc.dir).map(Some)
     };
     let named = match named {
         Ok(named) => named,

@@ -55,9 +55,10 @@ impl Install {
                 libdir: self.libdir.clone(),
                 mode: self.mode,
             };
-            return match self.dry_run {
-                true => hook.tell(),
-                false => hook.run(),
+            return if self.dry_run {
+                hook.tell()
+            } else {
+                hook.run()
             };
         }
         let options = Options {

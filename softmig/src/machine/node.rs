@@ -100,26 +100,23 @@ fn show() -> anyhow::Result<()> {
              'softmig uninstall --hook' takes it out of the list"
         );
     }
-    match monitor::runs() {
-        true => {
-            let version = monitor::running_version().unwrap_or_default();
-            let what = match mode {
-                NodeMode::Observe => {
-                    "would divide each GPU's time among its jobs if the node enforced"
-                }
-                _ => "divides each GPU's time among its jobs",
-            };
-            say!("monitor:   {version}runs, and {what}");
-            if monitor::process().is_some_and(|process| process.replaced) {
-                say!(
-                    "           it is from before an upgrade: 'systemctl restart softmig-monitor' starts the new one"
-                );
-            }
+    if monitor::runs() {
+        let version = monitor::running_version().unwrap_or_default();
+        let what = match mode {
+            NodeMode::Observe => "would divide each GPU's time among its jobs if the node enforced",
+            _ => "divides each GPU's time among its jobs",
+        };
+        say!("monitor:   {version}runs, and {what}");
+        if monitor::process().is_some_and(|process| process.replaced) {
+            say!(
+                "           it is from before an upgrade: 'systemctl restart softmig-monitor' starts the new one"
+            );
         }
-        false => say!(
+    } else {
+        say!(
             "monitor:   does not run, so each job keeps its own cap on a GPU's time, without turns: {}",
             monitor::START
-        ),
+        );
     }
     if let Some(ending) = monitor::ending() {
         say!("           {ending}");

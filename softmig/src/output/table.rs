@@ -50,9 +50,10 @@ pub(crate) fn whole(number: f64) -> String {
         }
         text.push(digit);
     }
-    match number <= -0.5 {
-        true => format!("-{text}"),
-        false => text,
+    if number <= -0.5 {
+        format!("-{text}")
+    } else {
+        text
     }
 }
 

@@ -26,9 +26,10 @@ pub(crate) fn tell(folder: &Folder) -> std::io::Result<()> {
     for (number, line) in lines.enumerate() {
         // An error comes again and again.
         let line = line?;
-        match number < MOST {
-            true => error_line(&printable(&line)),
-            false => more += 1,
+        if number < MOST {
+            error_line(&printable(&line));
+        } else {
+            more += 1;
         }
     }
     if more > 0 {

@@ -161,14 +161,18 @@ pub(crate) fn device_files(minors: &[u32]) -> String {
     let single = matches!(runs.as_slice(), [(first, last)] if first == last);
     let runs: Vec<String> = runs
         .into_iter()
-        .map(|(first, last)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
         })
         .collect();
-    match single {
-        true => format!("/dev/nvidia{}", runs.join("")),
-        false => format!("/dev/nvidia[{}]", runs.join(",")),
+    if single {
+        format!("/dev/nvidia{}", runs.join(""))
+    } else {
+        format!("/dev/nvidia[{}]", runs.join(","))
     }
 }
 

@@ -95,9 +95,10 @@ impl Check {
 
     /// Prints them, and says how to end.
     fn tell(&self, findings: &Findings, failed: bool) -> ExitCode {
-        match self.json {
-            true => say!("{}", findings.to_json()),
-            false => say!("{findings}"),
+        if self.json {
+            say!("{}", findings.to_json());
+        } else {
+            say!("{findings}");
         }
         match findings.count(Level::Error) {
             0 if failed => ExitCode::FAILURE,

@@ -49,14 +49,13 @@ impl Doctor {
         found.extend(against_policy(machine.as_ref(), cluster.as_ref()));
         let findings = Findings::sorted(found);
         let versions = versions::check(&roles, machine.as_ref(), cluster.as_ref());
-        match self.json {
-            true => say!("{}", versions::json(&versions, &findings)),
-            false => {
-                for (name, value) in &versions {
-                    say!("{name:<9} {value}");
-                }
-                say!("\n{}", ToldBy("softmig doctor", &findings));
+        if self.json {
+            say!("{}", versions::json(&versions, &findings));
+        } else {
+            for (name, value) in &versions {
+                say!("{name:<9} {value}");
             }
+            say!("\n{}", ToldBy("softmig doctor", &findings));
         }
         Ok(match findings.count(Level::Error) {
             0 => ExitCode::SUCCESS,

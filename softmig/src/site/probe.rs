@@ -58,9 +58,10 @@ impl Probe {
             (false, false) => text::page(&findings),
         };
         crate::output::say::text(format_args!("{text}"));
-        Ok(match findings.is_complete() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+        Ok(if findings.is_complete() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
         })
     }
 }

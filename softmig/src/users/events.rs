@@ -120,9 +120,10 @@ impl Events {
             if !is_asked || event.time < begin {
                 continue;
             }
-            match self.json {
-                true => out.write_all(line.as_bytes())?,
-                false => writeln!(out, "{}", sentence(&event))?,
+            if self.json {
+                out.write_all(line.as_bytes())?;
+            } else {
+                writeln!(out, "{}", sentence(&event))?;
             }
             if let Some(notifier) = notifier {
                 notifier.tell(&event);

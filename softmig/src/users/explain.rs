@@ -190,9 +190,10 @@ impl Explain {
         let refused = |case: &Case| matches!(case.verdict, Verdict::Refused(_));
         let refused = cases.iter().filter(|case| refused(case)).count();
         // A refusal leaves nothing open.
-        let unseen = match refused == cases.len() {
-            true => Vec::new(),
-            false => unseen,
+        let unseen = if refused == cases.len() {
+            Vec::new()
+        } else {
+            unseen
         };
         let text = match (cases.as_slice(), self.json) {
             ([case], true) => Answer::new(&case.verdict, &unseen).to_json(),

@@ -76,9 +76,10 @@ impl Free {
             }
         }
         let notes = notes::all(&policy, &cluster, &query, &offers);
-        match self.json {
-            true => say!("{}", text::json(&offers, &notes, query.now)),
-            false => say!("{}", text::lines(&offers, &notes).join("\n")),
+        if self.json {
+            say!("{}", text::json(&offers, &notes, query.now));
+        } else {
+            say!("{}", text::lines(&offers, &notes).join("\n"));
         }
         Ok(())
     }

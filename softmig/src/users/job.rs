@@ -66,9 +66,10 @@ impl Job {
                 "job {id}: the monitor's figures here do not name it; look again in some seconds"
             )
         })?;
-        match self.json {
-            true => say!("{}", report.to_json()),
-            false => say!("{report}"),
+        if self.json {
+            say!("{}", report.to_json());
+        } else {
+            say!("{report}");
         }
         Ok(())
     }
@@ -85,9 +86,13 @@ impl Job {
                 "this is not inside a job; give the job's number, as 'softmig job 12345' ('squeue --me' lists yours)"
             );
         };
-        JobId::parse(&text).with_context(|| match text.contains(['_', '+']) {
-            true => format!("{text}: tasks and components have a number of their own, which 'squeue --me --Format=JobArrayID,JobID' lists"),
-            false => format!("{text} is not the number of a job; write for example 12345"),
+        JobId::parse(&text).with_context(|| {
+            let what = if text.contains(['_', '+']) {
+                ": tasks and components have a number of their own, which 'squeue --me --Format=JobArrayID,JobID' lists"
+            } else {
+                " is not the number of a job; write for example 12345"
+            };
+            format!("{text}{what}")
         })
     }
 

@@ -66,9 +66,10 @@ impl Status {
         let look = || self.look(&commands, nodes.as_deref());
         let Some(seconds) = self.watch else {
             let picture = look()?;
-            match self.json {
-                true => say::line(format_args!("{}", json::encode(&picture))),
-                false => say::line(format_args!("{}", text::lines(&picture).join("\n"))),
+            if self.json {
+                say::line(format_args!("{}", json::encode(&picture)));
+            } else {
+                say::line(format_args!("{}", text::lines(&picture).join("\n")));
             }
             return Ok(());
         };

@@ -52,9 +52,10 @@ pub(crate) struct NodeGpu {
 impl NodeGpu {
     /// The shards that no job has; `None` where that is not known.
     pub(crate) fn free(&self) -> Option<u64> {
-        match self.whole {
-            true => Some(0),
-            false => Some(self.shards.saturating_sub(self.used?)),
+        if self.whole {
+            Some(0)
+        } else {
+            Some(self.shards.saturating_sub(self.used?))
         }
     }
 

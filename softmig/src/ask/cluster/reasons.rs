@@ -185,9 +185,10 @@ impl Asker<'_> {
 
     /// A limit: of a class, of a QOS of the site's own, or of an account.
     fn limit(&self, job: &Job, code: &str) -> Option<String> {
-        let whose = match self.user == Some(job.user.as_str()) {
-            true => "your other jobs".to_string(),
-            false => format!("other jobs of {}", job.user),
+        let whose = if self.user == Some(job.user.as_str()) {
+            "your other jobs".to_string()
+        } else {
+            format!("other jobs of {}", job.user)
         };
         let class = self.class(job);
         let may = |what: Option<String>, otherwise: &str| match (class, what) {

@@ -105,9 +105,10 @@ fn parse(all: &[(Line, String)]) -> SlurmConf {
                         value: value.clone(),
                         at: at.clone(),
                     });
-                    match REPEATED.iter().any(|own| own.eq_ignore_ascii_case(key)) {
-                        true => conf.settings.add(key, value),
-                        false => conf.settings.set(key, value),
+                    if REPEATED.iter().any(|own| own.eq_ignore_ascii_case(key)) {
+                        conf.settings.add(key, value);
+                    } else {
+                        conf.settings.set(key, value);
                     }
                 }
             }

@@ -160,9 +160,10 @@ impl Placed<'_> {
         if !self.changed {
             return Ok(());
         }
-        match self.earlier {
-            true => self.dir.rename(OLD, LIBRARY),
-            false => self.dir.remove(LIBRARY).map(drop),
+        if self.earlier {
+            self.dir.rename(OLD, LIBRARY)
+        } else {
+            self.dir.remove(LIBRARY).map(drop)
         }
         .map_err(explained)
     }

@@ -90,9 +90,10 @@ fn furnish() -> anyhow::Result<()> {
             continue;
         }
         // A link that is there may lead upwards, so it stays in /etc; to all else one leads.
-        let target = match entry.file_type()?.is_symlink() {
-            true => fs::read_link(entry.path())?,
-            false => entry.path(),
+        let target = if entry.file_type()?.is_symlink() {
+            fs::read_link(entry.path())?
+        } else {
+            entry.path()
         };
         symlink(target, Path::new("/tmp/etc").join(name))?;
     }

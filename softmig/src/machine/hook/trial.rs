@@ -175,9 +175,10 @@ fn has(maps: &[u8], library: &Path) -> bool {
 /// The beginning of what a program said, harmless on a terminal.
 fn shown(said: &[u8]) -> String {
     let said = said.get(..300).unwrap_or(said).trim_ascii();
-    match said.is_empty() {
-        true => "nothing".into(),
-        false => said.escape_ascii().to_string().replace("\\n", "; "),
+    if said.is_empty() {
+        "nothing".into()
+    } else {
+        said.escape_ascii().to_string().replace("\\n", "; ")
     }
 }
 

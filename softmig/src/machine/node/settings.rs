@@ -39,9 +39,10 @@ impl Settings {
         let Some(stat) = dir.stat_of(NAME).map_err(explained)? else {
             return Ok(None);
         };
-        let text = match is_plain(&stat) {
-            true => dir.read(NAME, LONGEST as u64 + 1).map_err(explained)?,
-            false => None,
+        let text = if is_plain(&stat) {
+            dir.read(NAME, LONGEST as u64 + 1).map_err(explained)?
+        } else {
+            None
         };
         let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
         Ok(Some(Self {
@@ -114,9 +115,10 @@ fn changed(old: Option<&Settings>, mode: NodeMode) -> (Edited, Option<&'static s
         return (example(), Some("was a link or not a plain file"));
     };
     let edited = with_mode(text, mode);
-    match is_short(text) && is_short(&edited.text) {
-        true => (edited, None),
-        false => (example(), Some("was longer than the library reads")),
+    if is_short(text) && is_short(&edited.text) {
+        (edited, None)
+    } else {
+        (example(), Some("was longer than the library reads"))
     }
 }
 

@@ -84,9 +84,10 @@ fn words(command: &str, roles: &[Role], more: &[&str], options: &Options) -> Vec
 fn run(tree: &Tree, roles: &[Role], before: &Record, options: &Options) -> anyhow::Result<()> {
     let is_node = roles.contains(&Role::GpuNode);
     let files = tree.files(roles)?;
-    let _lock = match options.dry_run {
-        true => None,
-        false => Some(Etc::lock_for_setup()?),
+    let _lock = if options.dry_run {
+        None
+    } else {
+        Some(Etc::lock_for_setup()?)
     };
     let mut steps: Vec<Box<dyn Step>> = Vec::new();
     if is_node {

@@ -52,9 +52,10 @@ pub(crate) fn run(removal: &Removal) -> anyhow::Result<()> {
     }
     let is_node =
         record.roles.contains(&Role::GpuNode) || live().exists() || !named_libraries()?.is_empty();
-    let _lock = match removal.dry_run {
-        true => None,
-        false => Some(Etc::lock_for_setup()?),
+    let _lock = if removal.dry_run {
+        None
+    } else {
+        Some(Etc::lock_for_setup()?)
     };
     if is_node {
         unhook::run(Path::new(FOLDER), removal.dry_run)?;
@@ -87,9 +88,10 @@ pub(crate) fn run(removal: &Removal) -> anyhow::Result<()> {
     }
     tell_of_slurm(&slurm);
     let left = Leftovers::find(Path::new("/"), &slurm, includes_softmig(&slurm));
-    match removal.purge {
-        true => left.remove()?,
-        false => left.tell(),
+    if removal.purge {
+        left.remove()?;
+    } else {
+        left.tell();
     }
     Ok(())
 }
@@ -127,18 +129,20 @@ fn in_the_way(slurm: &Path) -> Vec<String> {
         if !conf.has(key, "lua") || !kind.is_in(&String::from_utf8_lossy(&text)) {
             continue;
         }
-        first.push(match is_softmigs(&text, kind) {
-            true => format!(
+        let step = if is_softmigs(&text, kind) {
+            format!(
                 "take lua out of {key} in {}, and restart slurmctld: without {} nothing could be submitted",
                 path.display(),
                 script.display()
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "take softmig's lines out of {}: {}",
                 script.display(),
                 kind.lines().join(" ")
-            ),
-        });
+            )
+        };
+        first.push(step);
     }
     first
 }

@@ -106,9 +106,10 @@ mod tests {
     impl Noted {
         fn note(&self, what: &str) -> anyhow::Result<()> {
             self.log.borrow_mut().push(format!("{what} {}", self.name));
-            match self.fails == what {
-                true => bail!("{what} {} fails", self.name),
-                false => Ok(()),
+            if self.fails == what {
+                bail!("{what} {} fails", self.name)
+            } else {
+                Ok(())
             }
         }
     }

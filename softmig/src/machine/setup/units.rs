@@ -146,17 +146,17 @@ impl Step for Stop {
 
     fn take(&mut self) -> anyhow::Result<()> {
         // A package may have no such unit.
-        let _ = match runs() {
-            true => systemctl(&["disable", "--now", NOTICES]),
-            false => systemctl(&["disable", NOTICES]),
+        let _ = if runs() {
+            systemctl(&["disable", "--now", NOTICES])
+        } else {
+            systemctl(&["disable", NOTICES])
         };
-        match runs() {
-            true => systemctl(&["disable", "--now", UNIT]),
+        if runs() {
+            systemctl(&["disable", "--now", UNIT])
+        } else {
             // In an image there may be no such unit any more.
-            false => {
-                let _ = systemctl(&["disable", UNIT]);
-                Ok(())
-            }
+            let _ = systemctl(&["disable", UNIT]);
+            Ok(())
         }
     }
 
@@ -169,9 +169,10 @@ impl Step for Stop {
     }
 
     fn undo(&mut self) -> anyhow::Result<()> {
-        match runs() {
-            true => systemctl(&["enable", "--now", UNIT]),
-            false => systemctl(&["enable", UNIT]),
+        if runs() {
+            systemctl(&["enable", "--now", UNIT])
+        } else {
+            systemctl(&["enable", UNIT])
         }
     }
 }

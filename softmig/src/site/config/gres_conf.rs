@@ -24,9 +24,10 @@ pub(super) fn make(policy: &Policy, now: i64) -> Generated {
         );
     }
     for node in &all {
-        match node.has_mig() {
-            true => with_mig(&mut text, policy, node),
-            false => without_mig(&mut text, node),
+        if node.has_mig() {
+            with_mig(&mut text, policy, node);
+        } else {
+            without_mig(&mut text, node);
         }
     }
     text.file("gres.conf")

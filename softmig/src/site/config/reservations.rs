@@ -105,9 +105,10 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
         Holder::Account(name) => format!("Accounts={name}"),
     };
     // A name can have a domain before it, behind which a shell would look for more.
-    let holder = match holder.contains('\\') {
-        true => format!("'{holder}'"),
-        false => holder,
+    let holder = if holder.contains('\\') {
+        format!("'{holder}'")
+    } else {
+        holder
     };
     text.line(format!(
         "reservation {} {} {} {holder} Flags=MAGNETIC,FLEX,IGNORE_JOBS,STATIC_ALLOC Nodes={} TRES=cpu={cores},gres/gpu:{kind}={gpus}",

@@ -18,10 +18,15 @@ pub(crate) fn check(
     let roles: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
     let mut told = vec![
         ("softmig", env!("CARGO_PKG_VERSION").to_string()),
-        ("machine", match roles.is_empty() {
-            true => "not installed here by 'softmig install', and it looks like none that needs softmig".into(),
-            false => roles.join(", "),
-        }),
+        (
+            "machine",
+            if roles.is_empty() {
+                "not installed here by 'softmig install', and it looks like none that needs softmig"
+                    .into()
+            } else {
+                roles.join(", ")
+            },
+        ),
     ];
     if let Some(cluster) = cluster {
         let version = cluster.version.map(|version| version.to_string());
@@ -59,9 +64,10 @@ fn library(machine: &Machine) -> String {
         (true, true) => "another than that of this release",
         (true, false) => "of this release",
     };
-    match named {
-        true => format!("{which}, loaded into every process"),
-        false => format!("{which}, loaded into none"),
+    if named {
+        format!("{which}, loaded into every process")
+    } else {
+        format!("{which}, loaded into none")
     }
 }
 

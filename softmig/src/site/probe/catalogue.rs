@@ -43,9 +43,10 @@ impl Entry {
 
     /// The shards to suggest.
     pub(super) fn shards(&self) -> u32 {
-        match self.mig() {
-            true => SHARDS_OF_AN_INSTANCE,
-            false => SUGGESTED_SHARDS,
+        if self.mig() {
+            SHARDS_OF_AN_INSTANCE
+        } else {
+            SUGGESTED_SHARDS
         }
     }
 
@@ -99,22 +100,24 @@ impl Entry {
             memory.reserved_mib()
         );
         let shards = self.shards();
-        text += &match self.mig() {
-            false => format!(
-                "shards = {shards}    # a suggestion: into how many parts a GPU is cut is yours to decide\n"
-            ),
-            true => format!(
+        text += &if self.mig() {
+            format!(
                 "shards = {shards}    # no slices of an instance; more than 1 allows them\nmig = true\n"
-            ),
+            )
+        } else {
+            format!(
+                "shards = {shards}    # a suggestion: into how many parts a GPU is cut is yours to decide\n"
+            )
         };
         text
     }
 
     /// The name as a key: a dot needs quotes.
     fn key(&self) -> String {
-        match self.name.contains('.') {
-            true => format!("\"{}\"", self.name),
-            false => self.name.clone(),
+        if self.name.contains('.') {
+            format!("\"{}\"", self.name)
+        } else {
+            self.name.clone()
         }
     }
 }

@@ -118,13 +118,12 @@ fn add_entries(text: &mut String, findings: &Findings) {
             "slurm = \"{words}\"    # as 'slurmd -C' says; add what else your NodeName line has"
         );
     }
-    match findings.is_complete() {
-        true => *text += &node,
-        false => {
-            *text += "# Not complete, see above:\n";
-            for line in node.lines() {
-                let _ = writeln!(text, "# {line}");
-            }
+    if findings.is_complete() {
+        *text += &node;
+    } else {
+        *text += "# Not complete, see above:\n";
+        for line in node.lines() {
+            let _ = writeln!(text, "# {line}");
         }
     }
 }

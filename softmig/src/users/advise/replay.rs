@@ -187,9 +187,10 @@ impl Replay<'_> {
         while at < self.queue.len() && looked < DEPTH {
             looked += 1;
             let job = self.jobs[self.queue[at]];
-            let without: &[u32] = match now + job.takes <= reservation.at {
-                true => &[],
-                false => &reservation.gpus,
+            let without: &[u32] = if now + job.takes <= reservation.at {
+                &[]
+            } else {
+                &reservation.gpus
             };
             match self.pool.fit(job.need, without) {
                 Some(places) => {
@@ -307,9 +308,10 @@ mod tests {
                 .map(|_| {
                     now += random.i64(0..600);
                     let takes = random.i64(1..3600);
-                    let need = match size == shards {
-                        true => Need::Gpus(1),
-                        false => Need::Shards(size),
+                    let need = if size == shards {
+                        Need::Gpus(1)
+                    } else {
+                        Need::Shards(size)
                     };
                     job(now, takes, need)
                 })

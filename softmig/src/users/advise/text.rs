@@ -81,10 +81,7 @@ fn replayed(kind: &str, replay: &Replayed) -> String {
         _ => "as you said",
     };
     let won = replay.whole_gpus_hours - replay.slices_hours;
-    let more = match won < 0.0 {
-        true => "more",
-        false => "less",
-    };
+    let more = if won < 0.0 { "more" } else { "less" };
     format!(
         "\nThe queue of {} jobs, replayed on {} GPUs of type {kind} ({source}):\n{}",
         whole(replay.jobs as f64),

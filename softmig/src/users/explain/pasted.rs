@@ -106,10 +106,7 @@ pub(super) fn options(
     };
     let mut all = Vec::new();
     if let Some(script) = script {
-        let text = std::fs::read(&script).map_err(|error| match script.contains(':') {
-            true => format!("{script} is not a script; did you mean --gres={script}?"),
-            false => format!("{script}: {error}; give a script, or a line that begins with sbatch, srun or salloc"),
-        })?;
+        let text = std::fs::read(&script).map_err(|error| no_script(&script, &error))?;
         let lines = directives(&String::from_utf8_lossy(&text));
         all.extend(lines.iter().flat_map(|line| options_of(line).0));
     }
@@ -141,6 +138,13 @@ fn of_environment(is_batch: bool) -> Vec<String> {
         (!value.is_empty()).then(|| format!("--{option}={value}"))
     });
     set.collect()
+}
+
+fn no_script(name: &str, error: &std::io::Error) -> String {
+    if name.contains(':') {
+        return format!("{name} is not a script; did you mean --gres={name}?");
+    }
+    format!("{name}: {error}; give a script, or a line that begins with sbatch, srun or salloc")
 }
 
 /// The words of each `#SBATCH` line, up to the first line that is a command, as sbatch reads a script.

@@ -87,9 +87,10 @@ fn of_class(
         is_limited && !qos.has_room(jobs, &held, &more)
     };
     let may_have_none = qos.jobs.is_some_and(|most| jobs >= most) && offers.iter().all(waits);
-    let waiting = match may_have_none {
-        true => vec!["GPU job".to_string()],
-        false => named(policy, offers, waits),
+    let waiting = if may_have_none {
+        vec!["GPU job".to_string()]
+    } else {
+        named(policy, offers, waits)
     };
     if let Some((last, before)) = waiting.split_last() {
         let what = match before {
@@ -125,9 +126,10 @@ fn named(policy: &Policy, offers: &[Offer], waits: impl Fn(&Offer) -> bool) -> V
     }
     let names = alike.into_iter().flat_map(|(name, offers)| {
         let waiting: Vec<_> = offers.iter().filter(|offer| waits(offer)).collect();
-        match waiting.len() == offers.len() {
-            true => vec![name.to_string()],
-            false => waiting.iter().map(|offer| typed(offer)).collect(),
+        if waiting.len() == offers.len() {
+            vec![name.to_string()]
+        } else {
+            waiting.iter().map(|offer| typed(offer)).collect()
         }
     });
     names.collect()

@@ -49,9 +49,10 @@ fn row(offer: &Offer) -> [String; 5] {
             .map_or("-".to_string(), |mib| format!("{mib} MiB")),
         percent.unwrap_or_else(|| "all".to_string()),
         offer.free.to_string(),
-        match nodes.is_empty() {
-            true => "-".to_string(),
-            false => format!("{nodes} ({})", partitions.join(", ")),
+        if nodes.is_empty() {
+            "-".to_string()
+        } else {
+            format!("{nodes} ({})", partitions.join(", "))
         },
     ]
 }

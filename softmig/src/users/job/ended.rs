@@ -27,9 +27,10 @@ pub(super) fn tell(
         bail!("Slurm shows you no job {id}, neither one with GPUs now nor one that has ended");
     };
     let ended = Ended::new(&one, id, policy)?;
-    match json {
-        true => say!("{}", ended.to_json()),
-        false => say!("{ended}"),
+    if json {
+        say!("{}", ended.to_json());
+    } else {
+        say!("{ended}");
     }
     if !one.used.by_summary {
         bail!(

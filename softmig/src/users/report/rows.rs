@@ -83,9 +83,12 @@ pub(crate) fn report(history: &History, policy: Option<&Policy>, by: &[By]) -> R
             continue;
         }
         let class = || class(policy, &job.qos);
-        let key = |wanted: By, text: String| match by.contains(&wanted) {
-            true => text,
-            false => String::new(),
+        let key = |wanted: By, text: String| {
+            if by.contains(&wanted) {
+                text
+            } else {
+                String::new()
+            }
         };
         let names = [
             key(By::User, job.user.to_string()),

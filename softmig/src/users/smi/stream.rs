@@ -86,9 +86,10 @@ impl<'a> Run<'a> {
         let mut written = Ok(());
         loop {
             let mut out = Vec::new();
-            let event = match self.filter.waits() {
-                true => events.recv_timeout(PAUSE),
-                false => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            let event = if self.filter.waits() {
+                events.recv_timeout(PAUSE)
+            } else {
+                events.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
             let is_end = match event {
                 Ok(Event::Output(bytes)) => {

@@ -35,11 +35,12 @@ fn nodes(picture: &Picture, rows: &JobRows) -> Vec<String> {
     for node in &picture.cluster.nodes {
         let (head, body) = (head(node), body(picture, node, rows));
         let has_jobs = node.gpus.iter().any(|gpu| rows.has(gpu));
-        let at = match has_jobs {
-            true => groups.len(),
-            false => *alike
+        let at = if has_jobs {
+            groups.len()
+        } else {
+            *alike
                 .entry((head.clone(), body.clone()))
-                .or_insert(groups.len()),
+                .or_insert(groups.len())
         };
         match groups.get_mut(at) {
             Some((names, _)) => names.push(&node.name),
@@ -231,9 +232,10 @@ fn used(picture: &Picture, job: &Job) -> Vec<String> {
         live.idle_words(),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    match parts.is_empty() {
-        true => Vec::new(),
-        false => wrapped(&format!("      {}", parts.join("; ")), WIDTH, 6),
+    if parts.is_empty() {
+        Vec::new()
+    } else {
+        wrapped(&format!("      {}", parts.join("; ")), WIDTH, 6)
     }
 }
 

@@ -64,9 +64,10 @@ pub(crate) fn look(settings: &Settings, folder: &Path) -> LuaPlugins {
         job_submit: LuaPlugin {
             used: uses(settings, "JobSubmitPlugins"),
             script: script(&folder.join("job_submit.lua"), is_own && is_controller),
-            lua: match is_controller {
-                true => lua(plugin_dirs, "job_submit_lua.so", "softmig_job_submit"),
-                false => Err("this is not slurmctld's machine".into()),
+            lua: if is_controller {
+                lua(plugin_dirs, "job_submit_lua.so", "softmig_job_submit")
+            } else {
+                Err("this is not slurmctld's machine".into())
             },
         },
         cli_filter: LuaPlugin {

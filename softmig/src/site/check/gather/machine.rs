@@ -66,9 +66,10 @@ fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
     match Settings::scheduler() {
         Scheduler::Turns => Vec::new(),
         Scheduler::Gpu => {
-            let measure = match rustix::process::geteuid().is_root() {
-                true => measure,
-                false => Measure::Nothing,
+            let measure = if rustix::process::geteuid().is_root() {
+                measure
+            } else {
+                Measure::Nothing
             };
             let node = Node::this_machine();
             scheduler::look(&node, devices, measure, scheduler::has_no_process, |card| {

@@ -65,12 +65,13 @@ fn sluid(cluster: &Cluster, cgroup: &Settings) -> Option<Finding> {
         "cgroup.conf",
         "this release names jobs' control groups by SLUID; softmig knows them by a second name of a job's limits, other \
          tools on the nodes may not. The limits of a job that began before Slurm was upgraded have no such name",
-        match version.knows_job_id_paths() {
-            true => "write CgroupJobIdPaths=yes to have jobs' numbers".to_string(),
-            false => format!(
+        if version.knows_job_id_paths() {
+            "write CgroupJobIdPaths=yes to have jobs' numbers".to_string()
+        } else {
+            format!(
                 "with Slurm {first} or later write CgroupJobIdPaths=yes to have jobs' numbers; {version} does not start \
                  with that line"
-            ),
+            )
         },
     ))
 }

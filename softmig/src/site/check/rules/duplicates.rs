@@ -103,9 +103,10 @@ fn twice(all: &[Declared]) -> BTreeMap<Pair<'_>, Vec<&str>> {
 }
 
 fn both((first, second): Pair<'_>, key: &str, what: &str) -> String {
-    let lines = match first == second {
-        true => format!("{first} has {key}= for it twice, or is read twice"),
-        false => format!("{first} and {second} both have {key}= for it"),
+    let lines = if first == second {
+        format!("{first} has {key}= for it twice, or is read twice")
+    } else {
+        format!("{first} and {second} both have {key}= for it")
     };
     format!("{lines}; {what} is defined twice, so slurmctld will not start")
 }

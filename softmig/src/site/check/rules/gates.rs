@@ -18,9 +18,10 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             let own = accounts.iter().find(|account| is_for(gate, account));
             // Exempt users pass on purpose.
             let meets = own.is_some_and(|own| !passes(policy, gate, class, Some(own)));
-            let others = match meets {
-                true => others(policy, cluster, gate, class),
-                false => continue,
+            let others = if meets {
+                others(policy, cluster, gate, class)
+            } else {
+                continue;
             };
             if !others.is_empty() && told.insert((gate.what(), class)) {
                 found.push(Finding::new(

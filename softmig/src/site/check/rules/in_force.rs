@@ -8,9 +8,10 @@ pub(crate) fn check(in_force: &InForce) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(closed) = &in_force.closed {
         let closed = closed.display();
-        let (may, remedy) = match closed.to_string() == Policy::PATH {
-            true => ("read", format!("'chmod 644 {closed}'")),
-            false => ("look into", format!("'chmod 755 {closed}'")),
+        let (may, remedy) = if closed.to_string() == Policy::PATH {
+            ("read", format!("'chmod 644 {closed}'"))
+        } else {
+            ("look into", format!("'chmod 755 {closed}'"))
         };
         let decides = match &in_force.last_good {
             Some(path) => format!("the last good one decides, {}", path.display()),

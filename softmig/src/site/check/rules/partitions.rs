@@ -216,9 +216,10 @@ pub(crate) fn windows(policy: &Policy, cluster: Option<&Cluster>, now: i64) -> V
                 Code::ReservableOver,
                 place,
                 format!("its time is over: {whose}"),
-                match is_last {
-                    true => "take it out of policy.toml once Slurm has the GPUs as they were",
-                    false => "take it out of policy.toml",
+                if is_last {
+                    "take it out of policy.toml once Slurm has the GPUs as they were"
+                } else {
+                    "take it out of policy.toml"
                 },
             ),
             (Window::Ahead | Window::Open, Some(false)) => Finding::new(

@@ -132,20 +132,22 @@ fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
             [] => key.to_string(),
             words => format!("{key}={}", words.join(",")),
         };
-        found.push(match words.iter().all(|word| text(word).is_some()) {
-            true => Finding::new(
+        found.push(if words.iter().all(|word| text(word).is_some()) {
+            Finding::new(
                 code,
                 place,
-                match words.is_empty() {
-                    true => format!("it is not set, so {own} never runs"),
-                    false => format!("it does not run {own}"),
+                if words.is_empty() {
+                    format!("it is not set, so {own} never runs")
+                } else {
+                    format!("it does not run {own}")
                 },
                 remedy,
-            ),
-            false => Finding::skip(
+            )
+        } else {
+            Finding::skip(
                 place,
                 format!("it cannot be read here, so it is unknown whether it runs {own}"),
-            ),
+            )
         });
     }
     if !AT_ALLOCATION

@@ -126,9 +126,10 @@ fn idle(line: &[u8], columns: Columns, spans: &[Range<usize>]) -> Vec<u8> {
     let length = split_line(line).0.len();
     for (at, span) in spans.iter().enumerate().skip(columns.pid) {
         // A name may have blanks in it, so it is all that is left.
-        let (cleared, dash) = match at < columns.command {
-            true => (span.clone(), span.end.saturating_sub(1)),
-            false => (span.start..length, span.start),
+        let (cleared, dash) = if at < columns.command {
+            (span.clone(), span.end.saturating_sub(1))
+        } else {
+            (span.start..length, span.start)
         };
         if let Some(cleared) = row.get_mut(cleared) {
             cleared.fill(b' ');
