@@ -73,8 +73,9 @@ impl Gpus {
             .iter()
             .filter(ours)
             .filter_map(|gres| gres.kind.as_deref());
-        let kind = kinds.next();
-        let kind = kind.filter(|kind| kinds.all(|other| other == *kind));
+        let kind = kinds
+            .next()
+            .filter(|kind| kinds.all(|other| other == *kind));
         let gpus = Self {
             whole: count("gpu"),
             shards: count("shard"),

@@ -62,8 +62,12 @@ fn association_of(line: &str) -> Option<Association> {
     let mut columns = line.split('|');
     let account = columns.next().filter(|name| !name.is_empty())?.to_string();
     let user = columns.next()?.to_string();
-    let qos = columns.next()?.split(',').filter(|name| !name.is_empty());
-    let qos = qos.map(str::to_string).collect();
+    let qos = columns
+        .next()?
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(str::to_string)
+        .collect();
     let limits: Vec<&str> = columns.filter(|limit| !limit.is_empty()).collect();
     Some(Association {
         account,

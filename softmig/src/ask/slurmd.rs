@@ -49,11 +49,12 @@ pub(crate) fn jobs_with_steps() -> BTreeSet<JobId> {
 
 /// The control groups of each process that a step here has started, as the kernel says them, beside its job.
 pub(crate) fn places_of_steps() -> Vec<(JobId, Vec<u8>)> {
-    let steps = processes("slurmstepd").filter_map(|step| {
-        let number = step.folder.file_name()?.to_str()?.to_string();
-        Some((number, job_of_title(&step.line())?))
-    });
-    let steps: Vec<(String, JobId)> = steps.collect();
+    let steps: Vec<(String, JobId)> = processes("slurmstepd")
+        .filter_map(|step| {
+            let number = step.folder.file_name()?.to_str()?.to_string();
+            Some((number, job_of_title(&step.line())?))
+        })
+        .collect();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let folders = entries.map(|entry| entry.path());
     let places = folders.filter_map(|folder| {

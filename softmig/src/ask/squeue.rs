@@ -107,8 +107,10 @@ pub(crate) fn jobs(
 
 fn format(columns: &[&str]) -> String {
     let width = |name: &str| COLUMNS.iter().find(|(own, _)| *own == name);
-    let columns = columns.iter().filter_map(|name| width(name));
-    let columns = columns.map(|(name, width)| format!("{name}:{width}|"));
+    let columns = columns
+        .iter()
+        .filter_map(|name| width(name))
+        .map(|(name, width)| format!("{name}:{width}|"));
     columns.collect::<Vec<_>>().join(",")
 }
 
@@ -160,8 +162,8 @@ impl Job {
             .places
             .iter()
             .filter_map(|(_, gres)| gres.as_ref())
-            .flatten();
-        let given = given.map(|placed| &placed.gres);
+            .flatten()
+            .map(|placed| &placed.gres);
         let mut shards = self
             .asked
             .iter()
@@ -202,8 +204,12 @@ impl Job {
 
     /// Whether it has GPUs or asks for some.
     pub(super) fn has_gpus(&self) -> bool {
-        let given = self.places.iter().filter_map(|(_, gres)| gres.as_ref());
-        let mut given = given.flatten().map(|placed| &placed.gres);
+        let mut given = self
+            .places
+            .iter()
+            .filter_map(|(_, gres)| gres.as_ref())
+            .flatten()
+            .map(|placed| &placed.gres);
         self.asked.iter().any(is_gpu) || given.any(|gres| is_gpu(gres) && gres.count > 0)
     }
 }
@@ -249,8 +255,10 @@ mod tests {
         assert_eq!(own.start, None);
         assert_eq!(own.places, [("n1".into(), None), ("n2".into(), None)]);
         let kinds = |asked: &str| -> Vec<String> {
-            let gpus = job(asked).asked.into_iter();
-            let gpus = gpus.filter(|gres| gres.name == "gpu");
+            let gpus = job(asked)
+                .asked
+                .into_iter()
+                .filter(|gres| gres.name == "gpu");
             gpus.filter_map(|gres| gres.kind).collect()
         };
         assert_eq!(kinds("N/A |gres:gpu:l40s_r:1 |N/A |N/A "), ["l40s_r"]);

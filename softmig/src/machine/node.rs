@@ -185,8 +185,7 @@ pub(crate) fn switch(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
 }
 
 fn write(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
-    let before = Settings::read_in(&etc.dir)?;
-    let before = before.and_then(|settings| settings.conf().ok());
+    let before = Settings::read_in(&etc.dir)?.and_then(|settings| settings.conf().ok());
     // Left as it is, its time goes on saying since when.
     if before.is_some_and(|conf| conf.mode == mode) {
         say!("{NODE_CONF}: the mode was {mode} already");

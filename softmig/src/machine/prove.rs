@@ -40,11 +40,12 @@ impl Prove {
         be_root("softmig prove")?;
         let devices = Devices::of_this_node().map_err(|error| anyhow!(explained(&error)))?;
         let mut gpus = devices.gpus.iter();
-        let gpu = gpus.find(|gpu| match &self.gpu {
-            Some(uuid) => gpu.uuid.as_ref() == Some(uuid),
-            None => gpu.standing == MigState::Whole,
-        });
-        let gpu = gpu.context("NVML shows no such GPU")?;
+        let gpu = gpus
+            .find(|gpu| match &self.gpu {
+                Some(uuid) => gpu.uuid.as_ref() == Some(uuid),
+                None => gpu.standing == MigState::Whole,
+            })
+            .context("NVML shows no such GPU")?;
         let uuid = gpu.uuid.as_deref().context("the GPU's UUID is not known")?;
         let outcome = match softmig_proof::prove(uuid, Path::new(OWN_PROGRAM)) {
             Ok(outcome) => outcome,

@@ -114,8 +114,9 @@ fn keep(node: &Node, measure: impl Fn() -> Result<Proof, String>) -> Result<Proo
     // All users may read it.
     softmig_node::node::set_umask();
     let dir = Dir::make(&node.lib, node.owner).map_err(|error| said(explained(error)))?;
-    let lock = dir.open_or_create(".lock", 0o600);
-    let lock = lock.map_err(|error| said(explained(error)))?;
+    let lock = dir
+        .open_or_create(".lock", 0o600)
+        .map_err(|error| said(explained(error)))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| "another softmig command measures it now")?;
     let proof = measure()?;
@@ -225,10 +226,9 @@ mod tests {
             Measure::Nothing,
             |_| true,
             |_| unreachable!(),
-        );
-        let models = models
-            .into_iter()
-            .map(|it| (it.name, it.known.unwrap().gpu));
+        )
+        .into_iter()
+        .map(|it| (it.name, it.known.unwrap().gpu));
         let wanted = ["NVIDIA H200", "NVIDIA L40S"].map(|name| (name.into(), name.into()));
         assert_eq!(models.collect::<Vec<(String, String)>>(), wanted);
         // Another driver is another matter.

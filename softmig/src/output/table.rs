@@ -26,14 +26,18 @@ fn lines<R: AsRef<[String]>>(rows: &[R], numbers: usize) -> Vec<String> {
         }
     }
     let line = |row: &R| {
-        let cells = row.as_ref().iter().zip(&widths).enumerate();
-        let cells = cells.map(|(at, (cell, &width))| {
-            if at < numbers {
-                format!("{cell:<width$}")
-            } else {
-                format!("{cell:>width$}")
-            }
-        });
+        let cells = row
+            .as_ref()
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(at, (cell, &width))| {
+                if at < numbers {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            });
         let line = cells.collect::<Vec<_>>().join("  ");
         line.trim_end().to_string()
     };

@@ -140,10 +140,15 @@ impl NodeGres {
 impl fmt::Display for NodeGres {
     /// The value of `Gres=`: `gpu:l40s:4,shard:l40s:16`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gpus = self.types.iter();
-        let gpus = gpus.map(|gres| format!("gpu:{}:{}", gres.kind, gres.gpus));
-        let shards = self.types.iter().filter(|gres| gres.shards() > 0);
-        let shards = shards.map(|gres| format!("shard:{}:{}", gres.kind, gres.shards()));
+        let gpus = self
+            .types
+            .iter()
+            .map(|gres| format!("gpu:{}:{}", gres.kind, gres.gpus));
+        let shards = self
+            .types
+            .iter()
+            .filter(|gres| gres.shards() > 0)
+            .map(|gres| format!("shard:{}:{}", gres.kind, gres.shards()));
         let items: Vec<String> = gpus.chain(shards).collect();
         f.write_str(&items.join(","))
     }

@@ -67,9 +67,10 @@ pub(crate) fn all(policy: &Policy, now: i64) -> Vec<Partition> {
             let types = route.types();
             gres.shared && (types.is_empty() || types.contains(&gres.kind))
         };
-        let nodes = gres::all(policy, now).into_iter();
-        let nodes = nodes.filter(|node| node.types.iter().any(takes));
-        let nodes = nodes.map(|node| node.names);
+        let nodes = gres::all(policy, now)
+            .into_iter()
+            .filter(|node| node.types.iter().any(takes))
+            .map(|node| node.names);
         let at = all.iter().position(|known| known.name == route.partition());
         let known = match at.and_then(|at| all.get_mut(at)) {
             Some(known) => {

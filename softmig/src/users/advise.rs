@@ -71,8 +71,11 @@ impl Advise {
                     .policy,
             };
         let mut catalogue = Catalogue::new(policy, self.r#type.clone(), self.headroom)?;
-        let gpus = self.gpus.iter().map(|gpus| number(gpus));
-        let gpus: HashMap<String, u32> = gpus.collect::<anyhow::Result<_>>()?;
+        let gpus: HashMap<String, u32> = self
+            .gpus
+            .iter()
+            .map(|gpus| number(gpus))
+            .collect::<anyhow::Result<_>>()?;
         if let Some(kind) = gpus.keys().find(|kind| catalogue.gpu(kind).is_none()) {
             bail!("--gpus={kind}: the policy has no such type");
         }
@@ -92,16 +95,19 @@ impl Advise {
 }
 
 fn number(text: &str) -> anyhow::Result<(String, u32)> {
-    let parts = text.rsplit_once('=');
-    let parts = parts.and_then(|(kind, count)| Some((kind.to_string(), count.parse().ok()?)));
+    let parts = text
+        .rsplit_once('=')
+        .and_then(|(kind, count)| Some((kind.to_string(), count.parse().ok()?)));
     // The replay keeps something of each.
     let parts = parts.filter(|(_, count)| (1..=1_000_000).contains(count));
     parts.with_context(|| format!("--gpus={text}: write a type and a number: l40s=16"))
 }
 
 fn headroom(text: &str) -> Result<f64, String> {
-    let percent = text.parse().ok();
-    let percent = percent.filter(|percent| (0.0..=1000.0).contains(percent));
+    let percent = text
+        .parse()
+        .ok()
+        .filter(|percent| (0.0..=1000.0).contains(percent));
     percent.ok_or_else(|| "write a percentage from 0 to 1000".to_string())
 }
 

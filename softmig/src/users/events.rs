@@ -63,9 +63,9 @@ impl Events {
     ) -> anyhow::Result<()> {
         let begin = self
             .since
-            .and_then(|time| SystemTime::now().checked_sub(time));
-        let begin = begin.and_then(|begin| begin.duration_since(SystemTime::UNIX_EPOCH).ok());
-        let begin = begin.map_or(0.0, |begin| begin.as_secs_f64());
+            .and_then(|time| SystemTime::now().checked_sub(time))
+            .and_then(|begin| begin.duration_since(SystemTime::UNIX_EPOCH).ok())
+            .map_or(0.0, |begin| begin.as_secs_f64());
         // Users are told of new events only. The events' times do not say which are new: a clock may be set back.
         let is_all = !self.tell_users;
         if let Some(old) = open(&folder.join(OLD))?.filter(|_| is_all) {
@@ -212,10 +212,9 @@ fn sentence(event: &Event) -> String {
         ),
         ("account", event.account.clone()),
         ("gpu", event.gpu.clone()),
-    ];
-    let words = words
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let details = event.details.iter().map(|(key, value)| match value {
         serde_json::Value::String(text) => (key.clone(), text.clone()),
         value => (key.clone(), value.to_string()),

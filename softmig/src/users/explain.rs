@@ -159,8 +159,10 @@ impl Explain {
     }
 
     fn answer(&self) -> anyhow::Result<ExitCode> {
-        let request = self.options().to_request(self.slurm_version);
-        let request = request.map_err(wrong_usage)?;
+        let request = self
+            .options()
+            .to_request(self.slurm_version)
+            .map_err(wrong_usage)?;
         let policy = policy_file::read(&self.policy)?.policy;
         let submitter = self.submitter(&policy).map_err(wrong_usage)?;
         let now = self.at.unwrap_or_else(clock::now);
@@ -226,8 +228,9 @@ impl Explain {
         let known = user.as_ref().and_then(|user| user.name().to_str());
         let name = self.user.as_deref().or(known);
         let partition = self.or_set(&self.partition, "PARTITION");
-        let set_time = self.or_set(&None, "TIMELIMIT");
-        let set_time = set_time.and_then(|time| WallTime::parse(&time));
+        let set_time = self
+            .or_set(&None, "TIMELIMIT")
+            .and_then(|time| WallTime::parse(&time));
         Ok(Submitter {
             user: name.map(str::to_string),
             group: user.as_ref().map(User::primary_group_id),

@@ -93,8 +93,12 @@ impl Free {
             let name = name.filter(|_| !policy.accounts().is_empty())?;
             default_account(commands, name)
         };
-        let account = self.account.clone().or_else(set);
-        let account = account.filter(|name| !name.is_empty()).or_else(default);
+        let account = self
+            .account
+            .clone()
+            .or_else(set)
+            .filter(|name| !name.is_empty())
+            .or_else(default);
         Query {
             submitter: Submitter {
                 user: name.map(str::to_string),

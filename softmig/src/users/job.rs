@@ -107,8 +107,8 @@ impl Job {
         let Some(job) = cluster.jobs.iter().find(|job| job.id == id.get()) else {
             return ended::tell(&commands, id, policy.as_ref(), self.json);
         };
-        let user = uzers::get_current_username();
-        let user = user.as_ref().and_then(|name| name.to_str());
+        let name = uzers::get_current_username();
+        let user = name.as_ref().and_then(|name| name.to_str());
         let asker = Asker {
             policy: policy.as_ref(),
             user,

@@ -99,8 +99,9 @@ impl Report {
             (By::User, "USER"),
             (By::Account, "ACCOUNT"),
             (By::Class, "CLASS"),
-        ];
-        let keys = keys.into_iter().filter(|(by, _)| self.by.contains(by));
+        ]
+        .into_iter()
+        .filter(|(by, _)| self.by.contains(by));
         let mut titles: Vec<String> = keys.clone().map(|(_, title)| title.to_string()).collect();
         let names = titles.len();
         let figures = [

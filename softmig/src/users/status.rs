@@ -53,13 +53,17 @@ impl Status {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let commands = ask::commands()?;
         // A mistake is told once, and not at each look.
-        let nodes = self.node.as_deref().map(hostlist::parse).transpose();
-        let nodes = nodes.map_err(|error| {
-            anyhow!(
-                "--node={}: the list {error}",
-                self.node.as_deref().unwrap_or_default()
-            )
-        })?;
+        let nodes = self
+            .node
+            .as_deref()
+            .map(hostlist::parse)
+            .transpose()
+            .map_err(|error| {
+                anyhow!(
+                    "--node={}: the list {error}",
+                    self.node.as_deref().unwrap_or_default()
+                )
+            })?;
         if nodes.as_ref().is_some_and(Vec::is_empty) {
             bail!("--node: the list is empty; name a node, such as gpu01");
         }

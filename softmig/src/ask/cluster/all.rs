@@ -91,8 +91,13 @@ fn fill_node(node: &mut Node, jobs: &[(&Job, &Placed)]) {
     let kinds: Vec<String> = node.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
     for kind in kinds {
         let known = placed_shards.get(&kind).copied().unwrap_or(0);
-        let all = node.allocated.get(&kind).or(shown.get(&kind)).copied();
-        let all = all.unwrap_or(0).max(known);
+        let all = node
+            .allocated
+            .get(&kind)
+            .or(shown.get(&kind))
+            .copied()
+            .unwrap_or(0)
+            .max(known);
         if all > known {
             node.unplaced.insert(kind, all - known);
         }
@@ -111,9 +116,9 @@ fn hide(node: &mut Node) {
     }
     // A job that is not shown is on the GPU with shards in use, where there is only one.
     for (kind, count) in std::mem::take(&mut node.unplaced) {
-        let mut touched = node.gpus.iter_mut();
-        let mut touched = touched
-            .by_ref()
+        let mut touched = node
+            .gpus
+            .iter_mut()
             .filter(|gpu| gpu.kind == kind && gpu.is_touched);
         let only = match (touched.next(), touched.next()) {
             (Some(gpu), None) => gpu,

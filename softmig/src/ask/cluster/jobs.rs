@@ -33,8 +33,7 @@ mod tests {
     use crate::ask::squeue::{DESCRIPTION, read};
 
     fn only(options: &str, state: &str, gres: &[&str]) -> Job {
-        let nodes = (1..=gres.len()).map(|at| format!("n{at}"));
-        let nodes: Vec<String> = nodes.collect();
+        let nodes: Vec<String> = (1..=gres.len()).map(|at| format!("n{at}")).collect();
         let line = format!(
             "7|7|a|b|{state}|None|main|c|N/A|{}|{options}",
             nodes.join(",")

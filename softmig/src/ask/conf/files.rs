@@ -247,8 +247,10 @@ mod tests {
             file: "slurm.conf".into(),
             number,
         };
-        let lines = lines(CONF).into_iter();
-        let lines: Vec<_> = lines.map(|(number, line)| (at(number), line)).collect();
+        let lines: Vec<_> = lines(CONF)
+            .into_iter()
+            .map(|(number, line)| (at(number), line))
+            .collect();
         let conf = parse(&lines);
         let declared = |all: &[Declared]| -> Vec<(String, usize)> {
             let all = all.iter();

@@ -66,8 +66,8 @@ impl From<scontrol::Node> for Node {
 /// Those that wait or run. A job that an administrator holds cannot be released by its user.
 fn jobs(commands: &Commands) -> Seen<Vec<Job>> {
     const STATES: &str = "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED";
-    let jobs = squeue::jobs(commands, DESCRIPTION, &[STATES]);
-    let mut jobs = jobs.map_err(|error| format!("squeue did not say: {error}"))?;
+    let mut jobs = squeue::jobs(commands, DESCRIPTION, &[STATES])
+        .map_err(|error| format!("squeue did not say: {error}"))?;
     jobs.retain(|job| job.reason != "JobHeldAdmin");
     Ok(jobs)
 }

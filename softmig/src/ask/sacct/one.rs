@@ -25,8 +25,7 @@ pub(crate) struct One {
 
 /// Asks sacct, which shows what this user may see; `None` if Slurm does not know the job.
 pub(crate) fn ask(commands: &Commands, id: JobId) -> anyhow::Result<Option<One>> {
-    let answer = sacct::ask(commands, id, Times::Local);
-    let answer = answer.map_err(|error| match error {
+    let answer = sacct::ask(commands, id, Times::Local).map_err(|error| match error {
         AskError::Late => anyhow!("sacct did not answer in time"),
         error => anyhow!("sacct: {error}"),
     })?;

@@ -106,8 +106,10 @@ impl Steps {
     pub(super) fn used(&self) -> Used {
         let most = |part: fn(&Step) -> Option<f64>| {
             let at = |moment: i64| {
-                let run = self.0.iter();
-                let run = run.filter(|step| step.start <= moment && moment < step.end);
+                let run = self
+                    .0
+                    .iter()
+                    .filter(|step| step.start <= moment && moment < step.end);
                 run.filter_map(part).reduce(|one, other| one + other)
             };
             // A job may have a hundred thousand steps, one after the other.

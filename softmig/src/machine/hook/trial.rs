@@ -94,8 +94,7 @@ impl Trial {
         shows_memory: bool,
         rehearsal_only: bool,
     ) -> anyhow::Result<()> {
-        let alone = program.run()?;
-        let alone = alone.with_context(|| {
+        let alone = program.run()?.with_context(|| {
             format!(
                 "{} does not end even without the library, so nothing can be tried",
                 program.name()

@@ -122,16 +122,21 @@ pub(crate) fn unknown_to_slurm(node: &Node) -> Option<Vec<JobId>> {
         age.is_some_and(|age| age >= YOUNG)
     };
     let names = run.dir.names().ok()?;
-    let old = names.iter().filter(|name| is_old(name));
-    let old = old.filter_map(|name| JobId::parse(name.strip_suffix(".conf")?));
-    let mut old: Vec<JobId> = old.collect();
+    let mut old: Vec<JobId> = names
+        .iter()
+        .filter(|name| is_old(name))
+        .filter_map(|name| JobId::parse(name.strip_suffix(".conf")?))
+        .collect();
     drop(run);
     if old.is_empty() {
         return Some(old);
     }
     let commands = Slurmd::here().commands?;
-    let known = squeue::jobs(&commands, squeue::ID, &["--states=all", "--array"]).ok()?;
-    let known: BTreeSet<u32> = known.into_iter().map(|job| job.id).collect();
+    let known: BTreeSet<u32> = squeue::jobs(&commands, squeue::ID, &["--states=all", "--array"])
+        .ok()?
+        .into_iter()
+        .map(|job| job.id)
+        .collect();
     old.retain(|id| !known.contains(&id.get()));
     old.sort_unstable();
     Some(old)
@@ -144,15 +149,18 @@ const YOUNG: Duration = Duration::from_secs(60);
 fn listed(slurmd: &Slurmd) -> Result<(Commands, Vec<Job>), AskError> {
     let commands = slurmd.commands.clone().ok_or(AskError::NotFound)?;
     let node = format!("--nodelist={}", slurmd.name);
-    let release = commands.answer("squeue", &["--version"])?;
-    let release = release.trim().parse::<SlurmVersion>();
+    let release = commands
+        .answer("squeue", &["--version"])?
+        .trim()
+        .parse::<SlurmVersion>();
     let columns = if release.is_ok_and(SlurmVersion::gives_jobs_sluids) {
         squeue::NUMBERS_AND_SLUID
     } else {
         squeue::NUMBERS
     };
-    let jobs = squeue::jobs(&commands, columns, &["--states=RUNNING,SUSPENDED", &node])?;
-    let jobs = jobs.into_iter().filter_map(|job| job_of(job, &slurmd.name));
+    let jobs = squeue::jobs(&commands, columns, &["--states=RUNNING,SUSPENDED", &node])?
+        .into_iter()
+        .filter_map(|job| job_of(job, &slurmd.name));
     Ok((commands, jobs.collect()))
 }
 

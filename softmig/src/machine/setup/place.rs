@@ -43,8 +43,10 @@ impl Target {
 
     fn dir(&self) -> anyhow::Result<Dir> {
         // A folder such as /usr/lib may be reached through a link.
-        let folder = self.folder.canonicalize();
-        let folder = folder.with_context(|| format!("{}", self.folder.display()))?;
+        let folder = self
+            .folder
+            .canonicalize()
+            .with_context(|| format!("{}", self.folder.display()))?;
         let dir = Dir::open(&folder, 0).map_err(explained)?;
         dir.with_context(|| format!("{} does not exist", folder.display()))
     }

@@ -76,8 +76,11 @@ fn mode_word(mode: Mode) -> &'static str {
 fn words(command: &str, roles: &[Role], more: &[&str], options: &Options) -> Vec<String> {
     let roles = roles.iter().map(|role| role.as_str());
     let dry_run = options.dry_run.then_some("--dry-run");
-    let words = [command].into_iter().chain(roles);
-    let words = words.chain(more.iter().copied()).chain(dry_run);
+    let words = [command]
+        .into_iter()
+        .chain(roles)
+        .chain(more.iter().copied())
+        .chain(dry_run);
     words.map(str::to_string).collect()
 }
 

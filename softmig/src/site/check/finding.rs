@@ -354,8 +354,9 @@ mod tests {
                 is_code.then(|| (code.to_string(), level.to_string()))
             })
             .collect();
-        let codes = Code::ALL.iter();
-        let codes = codes.map(|code| (code.as_str().to_string(), code.level().to_string()));
+        let codes = Code::ALL
+            .iter()
+            .map(|code| (code.as_str().to_string(), code.level().to_string()));
         assert_eq!(rows, codes.collect());
     }
 

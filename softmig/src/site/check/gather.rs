@@ -49,8 +49,8 @@ pub(crate) fn running(commands: &Commands, with_jobs: bool) -> anyhow::Result<Cl
         path => path,
     };
     // slurmctld names its own file, which may not be on this machine: slurmctld sends it to machines without one.
-    let conf = Some(PathBuf::from(conf)).filter(|path| path.exists());
-    let conf = conf
+    let conf = Some(PathBuf::from(conf))
+        .filter(|path| path.exists())
         .or_else(lua::slurm_conf)
         .unwrap_or_else(|| SLURM_CONF.into());
     let folder = conf.parent().unwrap_or(Path::new("/"));

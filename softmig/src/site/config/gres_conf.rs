@@ -80,11 +80,12 @@ fn with_mig(text: &mut Text, policy: &Policy, node: &NodeGres) {
         ));
     }
     let elsewhere = |kind: &str| gres::shards_of_type(policy, kind).is_some();
-    let types = node
+    let types: Vec<&str> = node
         .types
         .iter()
-        .filter(|gres| !gres.shared && elsewhere(&gres.kind));
-    let types: Vec<&str> = types.map(|gres| gres.kind.as_str()).collect();
+        .filter(|gres| !gres.shared && elsewhere(&gres.kind))
+        .map(|gres| gres.kind.as_str())
+        .collect();
     if !types.is_empty() {
         text.note(&format!(
             "No shards of {} here: beside MIG instances Slurm cannot say which GPUs have them. They can be had whole.",

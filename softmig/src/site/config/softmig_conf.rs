@@ -153,8 +153,7 @@ fn limits(text: &mut Text, policy: &Policy, accounting: Option<&Accounting>) {
          is, AccountingStorageHost, is for slurm.conf to say. Without slurmdbd slurmctld does not start with these lines.",
     );
     text.line("AccountingStorageType=accounting_storage/slurmdbd");
-    let tres = accounting.tres.iter().map(String::as_str);
-    let tres: Vec<&str> = tres.collect();
+    let tres: Vec<&str> = accounting.tres.iter().map(String::as_str).collect();
     list(text, policy, "AccountingStorageTRES", tres);
     list(text, policy, "AccountingStorageEnforce", ENFORCE);
     if accounting.priority {

@@ -84,13 +84,12 @@ fn after_its_time_a_gpu_is_shared_again() {
     NodeName=ds01 Name=gpu Type=l40s File=/dev/nvidia[0-3]
     NodeName=ds01 Name=shard Type=l40s Count=16 File=/dev/nvidia[0-3]
     ");
-    let node = lines(&after, "softmig.conf");
-    let node = node
-        .iter()
+    let node = lines(&after, "softmig.conf")
+        .into_iter()
         .find(|line| line.starts_with("NodeName="))
         .unwrap();
     assert_eq!(
-        *node,
+        node,
         "NodeName=ds01 Gres=gpu:l40s:4,shard:l40s:16 CPUs=64 Sockets=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=512000"
     );
     let script = &after["softmig-reservations.sh"];
@@ -102,14 +101,16 @@ fn after_its_time_a_gpu_is_shared_again() {
 fn slurm_is_told_an_hour_that_comes_twice_as_it_is() {
     // The clocks of Berlin show 02:30 an hour later again.
     let (first, second) = ("2027-10-31T02:30:00+02:00", "2027-10-31T02:30:00+01:00");
-    let policy = DS01.replace("start = 2027-01-11T08:00:00Z", &format!("start = {first}"));
-    let policy = policy.replace("end = 2027-01-18T08:00:00Z", &format!("end = {second}"));
+    let policy = DS01
+        .replace("start = 2027-01-11T08:00:00Z", &format!("start = {first}"))
+        .replace("end = 2027-01-18T08:00:00Z", &format!("end = {second}"));
     let policy = Policy::parse_at(&policy, "Europe/Berlin").unwrap();
     let files = files(&policy, "24.11".parse().unwrap(), START);
     let script = files
         .into_iter()
-        .find(|it| it.name == "softmig-reservations.sh");
-    let script = script.unwrap().text;
+        .find(|it| it.name == "softmig-reservations.sh")
+        .unwrap()
+        .text;
     let line = script
         .lines()
         .find(|it| it.starts_with("reservation softmig"));
@@ -222,10 +223,9 @@ fn any_policy() -> impl Strategy<Value = String> {
                     (3, true) => format!("\"kept:{count}\""),
                     (kind, _) => format!("\"t{}_1.5:{count}\"", kind % gpus.len()),
                 });
-                let kinds: Vec<String> = kinds.collect();
                 text += &format!(
                     "[[nodes]]\nnames = \"n{at}[1-2]\"\ngpus = [{}]\nslurm = \"CPUs=8 RealMemory=8000\"\n",
-                    kinds.join(", ")
+                    kinds.collect::<Vec<_>>().join(", ")
                 );
             }
             text
@@ -252,8 +252,11 @@ fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 
 /// `/dev/nvidia[0-2,5]`
 fn devices(files: &str) -> Vec<u32> {
-    let list = files.strip_prefix("/dev/nvidia").unwrap();
-    let list = list.trim_start_matches('[').trim_end_matches(']');
+    let list = files
+        .strip_prefix("/dev/nvidia")
+        .unwrap()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
     let runs = list.split(',').map(|run| match run.split_once('-') {
         Some((first, last)) => first.parse().unwrap()..=last.parse().unwrap(),
         None => run.parse().unwrap()..=run.parse().unwrap(),

@@ -15,8 +15,13 @@ const OF_NODE: [&str; 3] = [
 
 /// Compares the record with the machine below `root`.
 pub(crate) fn check(record: &Record, root: &Path) -> Vec<Finding> {
-    let of_node = record.roles.contains(&Role::GpuNode).then_some(OF_NODE);
-    let of_node = of_node.into_iter().flatten().map(Path::new);
+    let of_node = record
+        .roles
+        .contains(&Role::GpuNode)
+        .then_some(OF_NODE)
+        .into_iter()
+        .flatten()
+        .map(Path::new);
     let files = record.files.iter().map(|file| file.as_path());
     let mut missing: Vec<&Path> = files
         .chain(of_node)

@@ -72,8 +72,8 @@ fn library(machine: &Machine) -> String {
 }
 
 fn running(machine: &Machine) -> String {
-    let installed = monitor::version_of(Path::new(monitor::PROGRAM));
-    let installed = installed.unwrap_or_else(|| "none".into());
+    let installed =
+        monitor::version_of(Path::new(monitor::PROGRAM)).unwrap_or_else(|| "none".into());
     match (machine.monitor, &machine.upkeep.old_monitor) {
         (_, Some(old)) => format!("{old} runs; {installed} is installed"),
         (true, None) => format!("{installed}, runs"),

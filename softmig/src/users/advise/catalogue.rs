@@ -94,8 +94,12 @@ impl Catalogue {
     /// How many GPUs of a type the policy's inventory has; 0 if it has none.
     pub(crate) fn inventory(&self, kind: &str) -> u32 {
         let counts = self.policy.nodes().iter().map(|nodes| {
-            let each = nodes.gpus().iter().filter(|gpus| gpus.kind == kind);
-            let each: u32 = each.map(|gpus| gpus.count).sum();
+            let each: u32 = nodes
+                .gpus()
+                .iter()
+                .filter(|gpus| gpus.kind == kind)
+                .map(|gpus| gpus.count)
+                .sum();
             let count = hostlist::expand(nodes.names()).len();
             each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
         });
@@ -136,8 +140,11 @@ impl Catalogue {
         };
         let needed = peak as f64 * self.headroom;
         let holds = |limits: &Limits| needed <= f64::from(limits.memory_mib()) * 1_048_576.0;
-        let slices = gpu.slices().iter().rev();
-        let slices = slices.filter_map(|&size| Some((size, gpu.slice(size)?)));
+        let slices = gpu
+            .slices()
+            .iter()
+            .rev()
+            .filter_map(|&size| Some((size, gpu.slice(size)?)));
         let mut held = slices.filter(|(_, limits)| holds(limits)).peekable();
         if held.peek().is_none() {
             return Fit::Whole;

@@ -101,8 +101,12 @@ impl Pool {
                 if idle.len() < count as usize {
                     return None;
                 }
-                let places = idle.iter().filter(usable).take(count as usize);
-                let places: Vec<Place> = places.map(|&gpu| (gpu, self.shards)).collect();
+                let places: Vec<Place> = idle
+                    .iter()
+                    .filter(usable)
+                    .take(count as usize)
+                    .map(|&gpu| (gpu, self.shards))
+                    .collect();
                 (places.len() == count as usize).then_some(places)
             }
             Need::Shards(shards) => {
@@ -361,11 +365,14 @@ mod tests {
         }
         changes.sort_unstable();
         let mut held = 0;
-        let most = changes.iter().map(|&(_, change)| {
-            held += change;
-            held
-        });
-        let most = most.max().unwrap();
+        let most = changes
+            .iter()
+            .map(|&(_, change)| {
+                held += change;
+                held
+            })
+            .max()
+            .unwrap();
         assert!((1..=i64::from(gpus * shards)).contains(&most), "{most}");
         assert_eq!(held, 0);
     }

@@ -98,8 +98,9 @@ mod tests {
             })
         };
         let idle = Event::new("idle").with("idle_seconds", 1815.2);
-        let memory = Event::new("memory").with("memory_bytes", 8_493_465_600_u64);
-        let memory = memory.with("limit_bytes", 11_918_114_816_u64);
+        let memory = Event::new("memory")
+            .with("memory_bytes", 8_493_465_600_u64)
+            .with("limit_bytes", 11_918_114_816_u64);
         let (key, text) = told(idle.clone()).unwrap();
         assert_eq!(key, (7, Notice::Idle, "GPU-1".into()));
         assert_eq!(

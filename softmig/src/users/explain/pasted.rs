@@ -94,8 +94,10 @@ pub(super) fn options(
     with_environment: bool,
 ) -> Result<Vec<String>, String> {
     let (first, rest) = words.split_first().ok_or("a script is missing")?;
-    let command = Path::new(first).file_name().and_then(|name| name.to_str());
-    let command = command.filter(|name| COMMANDS.contains(name) && !Path::new(first).is_file());
+    let command = Path::new(first)
+        .file_name()
+        .and_then(|name| name.to_str())
+        .filter(|name| COMMANDS.contains(name) && !Path::new(first).is_file());
     let is_batch = command.is_none_or(|command| command == "sbatch");
     let (typed, script) = match command {
         Some(_) => {

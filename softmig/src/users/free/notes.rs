@@ -56,8 +56,10 @@ fn of_class(
     let may = may_hold(policy, class)?;
     let qos = qos::of_class(policy, class)?;
     // Slurm counts the jobs of this QOS alone.
-    let running = own.iter().filter(|job| !job.waits() && job.qos == qos.name);
-    let running: Vec<&&Job> = running.collect();
+    let running: Vec<&&Job> = own
+        .iter()
+        .filter(|job| !job.waits() && job.qos == qos.name)
+        .collect();
     let held = |job: &&&Job| job.held().unwrap_or_else(|| job.asked.clone());
     let held: Vec<Configured> = running.iter().flat_map(held).collect();
     let held = qos::amounts(policy, &held);

@@ -15,8 +15,9 @@ use std::path::Path;
 /// each step, the batch script's last.
 pub(super) fn say() {
     let node = Node::this_machine();
-    let id = std::env::var("SLURM_JOB_ID");
-    let id = id.ok().and_then(|id| JobId::parse(&id));
+    let id = std::env::var("SLURM_JOB_ID")
+        .ok()
+        .and_then(|id| JobId::parse(&id));
     if let Some(id) = id
         && let Some(line) = line(&node, id)
         && !is_running(Path::new("/proc"))

@@ -140,10 +140,13 @@ impl<'a> Ended<'a> {
             0 => format!("{}{of}", counted(gpus.whole, "whole GPU")),
             shards => {
                 let is_one = hostlist::expand(&self.one.nodes).len() == 1;
-                let size = self.gpu.filter(|_| is_one);
-                let size = size.and_then(|gpu| gpu.slice_of_shards(shards.into()));
-                let name = kind.zip(size);
-                let name = name.map_or(String::new(), |(kind, size)| format!(" ({kind}.{size})"));
+                let size = self
+                    .gpu
+                    .filter(|_| is_one)
+                    .and_then(|gpu| gpu.slice_of_shards(shards.into()));
+                let name = kind
+                    .zip(size)
+                    .map_or(String::new(), |(kind, size)| format!(" ({kind}.{size})"));
                 format!("{}{of}{name}", counted(shards, "shard"))
             }
         }
@@ -220,8 +223,7 @@ mod tests {
     fn a_job_that_ended_is_told_with_what_its_summary_knows() {
         let shards = "cpu=1,gres/shard:l40s=4,gres/shard=4";
         let of = |refused: &str| told(&line(shards, &SLICE.replace("REFUSED", refused)));
-        let time_alone = SLICE.replace("REFUSED", "0");
-        let time_alone = time_alone.replace(
+        let time_alone = SLICE.replace("REFUSED", "0").replace(
             r#""gpu_total_memory":{"0":11918114816},"gpu_used_memory":{"0":8493465600},"#,
             "",
         );

@@ -29,8 +29,9 @@ pub(super) fn read(node: &Node, id: JobId) -> anyhow::Result<Found> {
     let Some(run) = Dir::open(&node.run, node.owner)? else {
         return Ok(Found::Nothing);
     };
-    let conf = run.read(&format!("{id}.conf"), LONGEST_CONF)?;
-    let conf = conf.and_then(|text| JobConf::parse(&text).ok());
+    let conf = run
+        .read(&format!("{id}.conf"), LONGEST_CONF)?
+        .and_then(|text| JobConf::parse(&text).ok());
     Ok(match conf.map(|conf| conf.limits) {
         Some(Some(limits)) => {
             let (share, kind) = (limits.share(), limits.gpu_type());

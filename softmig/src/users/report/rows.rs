@@ -145,20 +145,26 @@ impl Used {
         let of = job.used.slice.as_deref();
         let kind = of.map(|of| of.r#type.as_str()).or(job.gpus.kind.as_deref());
         let gpu = policy.and_then(|policy| policy.gpu(kind?));
-        let per_gpu = of.map(|of| of.shards_per_gpu);
-        let per_gpu = per_gpu.or(gpu.map(|gpu| gpu.shards_per_gpu()));
+        let per_gpu = of
+            .map(|of| of.shards_per_gpu)
+            .or(gpu.map(|gpu| gpu.shards_per_gpu()));
         let share = per_gpu.map_or(0.0, |per_gpu| {
             f64::from(job.gpus.shards) / f64::from(per_gpu.max(1))
         });
         let summary = job.used.summary();
-        let smaller = summary.as_ref().and_then(|summary| summary.smaller(gpu?));
-        let smaller = smaller.filter(|slice| slice.holds_memory && slice.holds_time);
+        let smaller = summary
+            .as_ref()
+            .and_then(|summary| summary.smaller(gpu?))
+            .filter(|slice| slice.holds_memory && slice.holds_time);
         let saves = smaller.map(|slice| {
             let other = slice.limits.share();
             (share - f64::from(other.shards()) / f64::from(other.per_gpu())).max(0.0)
         });
-        let memory = job.used.peak_bytes.zip(job.used.total_bytes);
-        let memory = memory.filter(|(_, total)| *total > 0);
+        let memory = job
+            .used
+            .peak_bytes
+            .zip(job.used.total_bytes)
+            .filter(|(_, total)| *total > 0);
         Self {
             share,
             summary,

@@ -40,8 +40,9 @@ impl fmt::Display for NotFound {
 /// comes first, since the usual name may be softmig's, or a script that calls it.
 pub(crate) fn find(called_as: &OsStr) -> Result<PathBuf, NotFound> {
     // A name without a folder was found in PATH.
-    let beside = Path::new(called_as).parent();
-    let beside = beside.filter(|folder| !folder.as_os_str().is_empty());
+    let beside = Path::new(called_as)
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = beside
         .into_iter()

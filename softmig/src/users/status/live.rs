@@ -170,11 +170,13 @@ fn agent(exporters: &Exporters) -> anyhow::Result<Agent> {
 /// The figures that a node's exporter tells.
 fn figures_of(agent: &Agent, exporters: &Exporters, node: &Node) -> anyhow::Result<usage::Node> {
     let url = exporters.url(&node.name, &node.host);
-    let answer = agent.get(format!("{url}/usage")).call();
-    let mut answer = answer.map_err(|error| match error {
-        ureq::Error::StatusCode(503) => anyhow::anyhow!("softmig-monitor does not answer"),
-        error => anyhow::Error::from(error).context("asking softmig-exporter"),
-    })?;
+    let mut answer = agent
+        .get(format!("{url}/usage"))
+        .call()
+        .map_err(|error| match error {
+            ureq::Error::StatusCode(503) => anyhow::anyhow!("softmig-monitor does not answer"),
+            error => anyhow::Error::from(error).context("asking softmig-exporter"),
+        })?;
     let reading = "reading softmig-exporter's answer";
     let text = answer.body_mut().with_config().limit(LONGEST).read_to_vec();
     let figures: usage::Node = serde_json::from_slice(&text.context(reading)?).context(reading)?;

@@ -160,8 +160,10 @@ impl JobRows {
             .flat_map(|node| &node.gpus)
             .flat_map(|gpu| gpu.jobs.clone())
             .collect();
-        let jobs = picture.cluster.jobs.iter();
-        let mut jobs: Vec<&Job> = jobs
+        let mut jobs: Vec<&Job> = picture
+            .cluster
+            .jobs
+            .iter()
             .filter(|job| placed.contains(&job.id) && picture.shown.has(job))
             .collect();
         jobs.sort_by_key(|job| job.id);
@@ -225,13 +227,15 @@ fn used(picture: &Picture, job: &Job) -> Vec<String> {
     };
     let summary = Summary::of(live);
     let held = summary.as_ref().and_then(|it| it.held_bytes);
-    let parts = [
+    let parts: Vec<String> = [
         summary.map(|it| it.sentence(None)),
         held.map(|held| format!("holds {} now", Size(held))),
         live.full_words().map(|words| format!("memory {words}")),
         live.idle_words(),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     if parts.is_empty() {
         Vec::new()
     } else {
@@ -248,8 +252,10 @@ fn since(job: &Job) -> Option<String> {
 
 /// Jobs that run, and of which Slurm does not say the GPU.
 fn elsewhere(picture: &Picture, rows: &JobRows) -> Vec<String> {
-    let jobs = picture.cluster.jobs.iter();
-    let mut jobs: Vec<&Job> = jobs
+    let mut jobs: Vec<&Job> = picture
+        .cluster
+        .jobs
+        .iter()
         .filter(|job| !job.waits() && picture.shown.has(job) && !rows.placed.contains(&job.id))
         .collect();
     jobs.sort_by_key(|job| job.id);
@@ -269,8 +275,10 @@ fn elsewhere(picture: &Picture, rows: &JobRows) -> Vec<String> {
 
 /// The jobs that wait, each with the reason below it.
 fn waiting(picture: &Picture) -> Vec<String> {
-    let jobs = picture.cluster.jobs.iter();
-    let jobs: Vec<&Job> = jobs
+    let jobs: Vec<&Job> = picture
+        .cluster
+        .jobs
+        .iter()
         .filter(|job| job.waits() && picture.shown.has(job))
         .collect();
     if jobs.is_empty() {

@@ -83,8 +83,11 @@ fn ask_one(
     policy: &[u8],
     srun: &Path,
 ) -> Result<Vec<NodeFinding>, String> {
-    let known = cluster.nodes.iter().find(|known| known.name == node);
-    let known = known.ok_or("Slurm has no such node")?;
+    let known = cluster
+        .nodes
+        .iter()
+        .find(|known| known.name == node)
+        .ok_or("Slurm has no such node")?;
     if STARTS_NONE.iter().any(|word| known.state.contains(word)) {
         return Err(format!(
             "it starts no jobs: Slurm has it as {}",
@@ -94,8 +97,11 @@ fn ask_one(
     let of_node = |partition: &&crate::site::check::facts::Partition| {
         partition.nodes.iter().any(|name| name == node)
     };
-    let partition = cluster.partitions.iter().find(of_node);
-    let partition = partition.ok_or("it is in no partition")?;
+    let partition = cluster
+        .partitions
+        .iter()
+        .find(of_node)
+        .ok_or("it is in no partition")?;
     let mut command = Command::new(srun);
     command
         .arg(format!("--nodelist={node}"))

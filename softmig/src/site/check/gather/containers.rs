@@ -103,8 +103,8 @@ mod tests {
         write("etc/enroot/enroot.conf", "");
         write("usr/sbin/dockerd", "");
         write("etc/cdi/nvidia.yaml", "d");
-        let found = look(root.path());
-        let found: Vec<_> = found
+        let runtimes = look(root.path());
+        let found: Vec<_> = runtimes
             .iter()
             .map(|one| (one.kind, one.place.as_str(), one.text.as_str()))
             .collect();

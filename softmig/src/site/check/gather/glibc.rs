@@ -44,8 +44,11 @@ fn defined(bytes: &[u8]) -> Option<Glibc> {
 
 /// `GLIBC_2.17`, `GLIBC_2.2.5`; not `GLIBC_PRIVATE`.
 fn version_in(name: &[u8]) -> Option<Glibc> {
-    let numbers = from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
-    let mut numbers = numbers.split('.').map(str::parse);
+    let mut numbers = from_utf8(name)
+        .ok()?
+        .strip_prefix("GLIBC_")?
+        .split('.')
+        .map(str::parse);
     Some(Glibc(numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 

@@ -152,8 +152,9 @@ fn needed(bytes: &[u8]) -> Option<LuaVersion> {
 
 /// `liblua5.1.so.0`, `liblua-5.4.so`, `liblua.so.5.3`.
 fn version_in_name(name: &str) -> Option<LuaVersion> {
-    let rest = name.strip_prefix("liblua")?;
-    let rest = rest.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    let rest = name
+        .strip_prefix("liblua")?
+        .trim_start_matches(|letter: char| !letter.is_ascii_digit());
     version_at(rest)
 }
 

@@ -56,11 +56,12 @@ fn settings(wanted: &Wanted, cluster: &Cluster, found: &mut Vec<Finding>) {
         ));
         return;
     }
-    let missing = wanted
+    let missing: Vec<&str> = wanted
         .tres
         .iter()
-        .filter(|tres| !settings.has("AccountingStorageTRES", tres));
-    let missing: Vec<&str> = missing.map(String::as_str).collect();
+        .filter(|tres| !settings.has("AccountingStorageTRES", tres))
+        .map(String::as_str)
+        .collect();
     if !missing.is_empty() {
         found.push(Finding::new(
             Code::AccountingTres,
@@ -76,12 +77,11 @@ fn settings(wanted: &Wanted, cluster: &Cluster, found: &mut Vec<Finding>) {
     let has = |words: &[&str]| words.iter().any(|word| settings.has(ENFORCE, word));
     let limits = has(&["limits", "safe", "all"]);
     let by_qos = has(&["qos", "all"]);
-    let missing = [(limits, "limits"), (by_qos, "qos")];
-    let missing = missing
+    let missing: Vec<&str> = [(limits, "limits"), (by_qos, "qos")]
         .iter()
         .filter(|(there, _)| !there)
-        .map(|(_, word)| *word);
-    let missing: Vec<&str> = missing.collect();
+        .map(|(_, word)| *word)
+        .collect();
     if !missing.is_empty() {
         found.push(Finding::new(
             Code::AccountingEnforce,
@@ -123,8 +123,10 @@ fn billing(wanted: &BillingWeights, cluster: &Cluster, found: &mut Vec<Finding>)
         .iter()
         .map(|(name, weight)| (name.to_string(), weight as f64))
         .collect();
-    let wrong = partitions_with_gpus(cluster).filter(|partition| weights(partition) != expected);
-    let wrong: Vec<&str> = wrong.map(|partition| partition.name.as_str()).collect();
+    let wrong: Vec<&str> = partitions_with_gpus(cluster)
+        .filter(|partition| weights(partition) != expected)
+        .map(|partition| partition.name.as_str())
+        .collect();
     if !wrong.is_empty() {
         found.push(Finding::new(
             Code::BillingWeights,
@@ -169,11 +171,11 @@ fn partitions(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
                 || partition.settings.has(allow, name);
             open && !partition.settings.has(deny, name)
         };
-        let shut = all
+        let shut: Vec<&str> = all
             .iter()
             .map(|qos| qos.name.as_str())
-            .filter(|name| !allowed(name));
-        let shut: Vec<&str> = shut.collect();
+            .filter(|name| !allowed(name))
+            .collect();
         if !shut.is_empty() {
             found.push(Finding::new(
                 Code::QosPartition,
@@ -216,9 +218,12 @@ fn compare(wanted: &qos::Qos, accounting: &Accounting) -> Vec<Finding> {
         let what = format!("without the flag {FLAG} a job that could never start waits for ever");
         found.push(say(Code::QosFlags, what, CONFIG));
     }
-    let without = accounting.associations.iter();
-    let without = without.filter(|association| !association.qos.contains(&wanted.name));
-    let without: Vec<String> = without.map(|association| association.called()).collect();
+    let without: Vec<String> = accounting
+        .associations
+        .iter()
+        .filter(|association| !association.qos.contains(&wanted.name))
+        .map(|association| association.called())
+        .collect();
     if let Some((first, others)) = without.split_first() {
         found.push(say(
             Code::QosNotAllowed,

@@ -58,10 +58,10 @@ fn exclusive(cluster: &Cluster) -> Option<Finding> {
         .iter()
         .any(|(key, whole)| partition.settings.get(key).eq_ignore_ascii_case(whole))
     };
-    let names = partitions_with_gpus(cluster)
+    let names: Vec<&str> = partitions_with_gpus(cluster)
         .filter(is_exclusive)
-        .map(|partition| partition.name.as_str());
-    let names: Vec<&str> = names.collect();
+        .map(|partition| partition.name.as_str())
+        .collect();
     (!names.is_empty()).then(|| {
         Finding::new(
             Code::PartitionExclusive,
@@ -117,15 +117,17 @@ fn jobs(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
         let mut all = policy.reservables().iter();
         let open = all.find(|own| own.kind() == kind && own.window(now) == Window::Open);
         let holder = open.map(Reservable::holder);
-        let others = jobs.iter().filter(|job| {
-            let asks = |job: &Job| {
-                job.asked
-                    .iter()
-                    .any(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind))
-            };
-            asks(job) && !holder.is_some_and(|holder| is_holders(holder, job))
-        });
-        let others: Vec<&Job> = others.collect();
+        let others: Vec<&Job> = jobs
+            .iter()
+            .filter(|job| {
+                let asks = |job: &Job| {
+                    job.asked
+                        .iter()
+                        .any(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind))
+                };
+                asks(job) && !holder.is_some_and(|holder| is_holders(holder, job))
+            })
+            .collect();
         (!others.is_empty()).then(|| others_jobs(kind, holder, &others))
     });
     found.collect()
@@ -142,8 +144,12 @@ fn is_holders(holder: &Holder, job: &Job) -> bool {
 
 fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
     let list = |each: fn(&Job) -> String, between: &str, more: &str| {
-        let named = jobs.iter().take(NAMED).map(|job| each(job));
-        let named = named.collect::<Vec<_>>().join(between);
+        let named = jobs
+            .iter()
+            .take(NAMED)
+            .map(|job| each(job))
+            .collect::<Vec<_>>()
+            .join(between);
         match jobs.len().saturating_sub(NAMED) {
             0 => named,
             count => format!("{named}{}", more.replace("{}", &count.to_string())),

@@ -69,8 +69,10 @@ fn slices(policy: &Policy, standing: &ClassLimits) -> Option<Finding> {
         return None;
     }
     let smallest = |gpu: &GpuType| Some(u64::from(gpu.shards_per_gpu() / gpu.slices().last()?));
-    let gpus = policy.gpus();
-    let gpus: Vec<(&GpuType, u64)> = gpus.filter_map(|gpu| Some((gpu, smallest(gpu)?))).collect();
+    let gpus: Vec<(&GpuType, u64)> = policy
+        .gpus()
+        .filter_map(|gpu| Some((gpu, smallest(gpu)?)))
+        .collect();
     let fits =
         |(gpu, shards): &(&GpuType, u64)| room(quota, gpu).is_none_or(|room| *shards <= room);
     if gpus.iter().any(fits) {

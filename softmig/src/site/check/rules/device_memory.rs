@@ -25,8 +25,9 @@ pub(crate) fn of_node(memory: &DeviceMemory) -> Vec<Finding> {
     if memory.regions.is_empty() && memory.limits.is_empty() {
         return Vec::new();
     }
-    let regions = memory.regions.iter();
-    let regions: Vec<String> = regions
+    let regions: Vec<String> = memory
+        .regions
+        .iter()
         .map(|(region, bytes)| format!("{region} of {} MiB", bytes / MIB))
         .collect();
     let backend = match regions.as_slice() {

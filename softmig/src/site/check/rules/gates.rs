@@ -11,8 +11,10 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut told: BTreeSet<(&str, &str)> = BTreeSet::new();
     for gate in policy.gates() {
-        let classes = policy.standings().iter();
-        let classes = classes.filter(|standing| standing.user.is_none());
+        let classes = policy
+            .standings()
+            .iter()
+            .filter(|standing| standing.user.is_none());
         for class in classes.filter_map(|standing| standing.class.as_deref()) {
             let (_, accounts) = policy.members(class);
             let own = accounts.iter().find(|account| is_for(gate, account));
@@ -65,10 +67,11 @@ fn passes(policy: &Policy, gate: &Gate, class: &str, account: Option<&String>) -
 fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<String> {
     let mut others = Vec::new();
     let (users, accounts) = policy.members(class);
-    let accounts = accounts
+    let accounts: Vec<&str> = accounts
         .iter()
-        .filter(|account| !is_for(gate, account) && passes(policy, gate, class, Some(account)));
-    let accounts: Vec<&str> = accounts.map(String::as_str).collect();
+        .filter(|account| !is_for(gate, account) && passes(policy, gate, class, Some(account)))
+        .map(String::as_str)
+        .collect();
     if !accounts.is_empty() {
         others.push(format!("account {}", listed(&accounts)));
     }
@@ -76,9 +79,11 @@ fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<S
     if !passes(policy, gate, class, None) {
         return others;
     }
-    let tables = policy.standings().iter();
-    let tables = tables.filter(|standing| standing.class.as_deref() == Some(class));
-    let tables = tables.filter_map(|standing| standing.user.as_ref());
+    let tables = policy
+        .standings()
+        .iter()
+        .filter(|standing| standing.class.as_deref() == Some(class))
+        .filter_map(|standing| standing.user.as_ref());
     let users: BTreeSet<&str> = users
         .iter()
         .chain(tables)

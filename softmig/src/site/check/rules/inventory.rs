@@ -25,8 +25,9 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
         let before = NodeGres::for_policy(policy, nodes, i64::MIN);
         let is_wanted = |node: &Node| {
             [&wanted, &before].iter().any(|gres| {
-                let wanted = gres.types.iter();
-                let wanted: BTreeMap<&str, u64> = wanted
+                let wanted: BTreeMap<&str, u64> = gres
+                    .types
+                    .iter()
                     .map(|gres| (gres.kind.as_str(), u64::from(gres.gpus)))
                     .collect();
                 let own = kinds(node, "gpu").into_iter();
@@ -52,11 +53,13 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
             .filter(|node| !is_wanted(node));
         let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for node in wrong {
-            let own = node.items("gpu").map(|gres| match &gres.kind {
-                Some(kind) => format!("gpu:{kind}:{}", gres.count),
-                None => format!("gpu:{}", gres.count),
-            });
-            let own: Vec<String> = own.collect();
+            let own: Vec<String> = node
+                .items("gpu")
+                .map(|gres| match &gres.kind {
+                    Some(kind) => format!("gpu:{kind}:{}", gres.count),
+                    None => format!("gpu:{}", gres.count),
+                })
+                .collect();
             alike.entry(own.join(",")).or_default().push(&node.name);
         }
         for (own, names) in alike {
@@ -72,8 +75,10 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
         }
         listed.extend(names);
     }
-    let unlisted = cluster.nodes.iter();
-    let unlisted = unlisted.filter(|node| node.has("gpu") && !listed.contains(&node.name));
+    let unlisted = cluster
+        .nodes
+        .iter()
+        .filter(|node| node.has("gpu") && !listed.contains(&node.name));
     let unlisted = compress(unlisted.map(|node| node.name.as_str()));
     if !policy.nodes().is_empty() && !unlisted.is_empty() {
         found.push(Finding::new(
@@ -120,8 +125,9 @@ fn gres_conf(cluster: &Cluster, alike: bool) -> Vec<Finding> {
                 let typed = lines
                     .iter()
                     .filter(|line| line.kind.as_deref() == Some(kind));
-                let counts = typed.map(|line| line.count.unwrap_or(line.files.len().max(1) as u64));
-                let counts: Vec<u64> = counts.collect();
+                let counts: Vec<u64> = typed
+                    .map(|line| line.count.unwrap_or(line.files.len().max(1) as u64))
+                    .collect();
                 // Shards without a type are spread over all GPUs, and GPUs without a line are found by NVML.
                 let elsewhere = match name {
                     "shard" => {
@@ -140,11 +146,13 @@ fn gres_conf(cluster: &Cluster, alike: bool) -> Vec<Finding> {
         }
     }
     let place = |names: Vec<&str>| format!("gres.conf for {}", compress(names));
-    let found = wrong.into_iter().map(|(what, names)| {
-        let remedy = "make both the same; Slurm drains a node that has less than it says";
-        Finding::new(Code::GresConf, place(names), what, remedy)
-    });
-    let mut found: Vec<Finding> = found.collect();
+    let mut found: Vec<Finding> = wrong
+        .into_iter()
+        .map(|(what, names)| {
+            let remedy = "make both the same; Slurm drains a node that has less than it says";
+            Finding::new(Code::GresConf, place(names), what, remedy)
+        })
+        .collect();
     if !twice.is_empty() {
         found.push(mps_and_shard(&place(twice)));
     }

@@ -292,11 +292,10 @@ mod tests {
             let mut machine = machine();
             machine.gate = gate;
             let policy = Policy::parse(text).unwrap();
-            let found = check(&policy, &machine, None, 0);
-            let found = found
-                .iter()
+            let found = check(&policy, &machine, None, 0)
+                .into_iter()
                 .filter(|found| found.place == "the device gate");
-            found.map(ToString::to_string).collect::<Vec<_>>()
+            found.map(|found| found.to_string()).collect::<Vec<_>>()
         };
         let impossible = || DeviceGate::Impossible("this kernel has no BTF".into());
         assert!(found("", DeviceGate::NotSet).is_empty());

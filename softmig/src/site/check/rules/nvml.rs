@@ -188,18 +188,20 @@ fn counts(policy: &Policy, machine: &Machine, said: &Said, devices: &Devices) ->
         ("whole GPU", configured(false), whole.count() as u64),
         ("MIG instance", configured(true), devices.instances() as u64),
     ];
-    let wrong = pairs.into_iter().filter(|(_, said, there)| said != there);
-    let wrong = wrong.map(|(what, said, there)| {
-        Finding::new(
-            Code::NvmlGpus,
-            &machine.name,
-            format!(
-                "{} by its configuration, and NVML has {there}",
-                counted(said, what)
-            ),
-            "correct Gres=, gres.conf and [[nodes]]; 'softmig probe' shows what there is",
-        )
-    });
+    let wrong = pairs
+        .into_iter()
+        .filter(|(_, said, there)| said != there)
+        .map(|(what, said, there)| {
+            Finding::new(
+                Code::NvmlGpus,
+                &machine.name,
+                format!(
+                    "{} by its configuration, and NVML has {there}",
+                    counted(said, what)
+                ),
+                "correct Gres=, gres.conf and [[nodes]]; 'softmig probe' shows what there is",
+            )
+        });
     wrong.collect()
 }
 

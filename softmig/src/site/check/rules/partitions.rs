@@ -74,13 +74,15 @@ fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     for (number, gate) in policy.gates().iter().enumerate() {
         let place = format!("[[gate]] for {}", gate.what());
         let partitions = gate.partitions().iter();
-        let unknown = partitions.filter(|name| {
-            !cluster
-                .partitions
-                .iter()
-                .any(|partition| partition.name == **name)
-        });
-        let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+        let unknown: Vec<&str> = partitions
+            .filter(|name| {
+                !cluster
+                    .partitions
+                    .iter()
+                    .any(|partition| partition.name == **name)
+            })
+            .map(String::as_str)
+            .collect();
         if !unknown.is_empty() {
             found.push(Finding::new(
                 Code::GatePartition,
@@ -149,19 +151,17 @@ fn moved(policy: &Policy, cluster: &Cluster, reservation: &Reservation) -> Optio
     };
     let mut kinds = policy.reservables().iter().map(|own| own.kind());
     let kind = kinds.find(|kind| of(kind))?;
-    let with = cluster
+    let with: Vec<(&str, u64)> = cluster
         .nodes
         .iter()
-        .filter(|node| node.count("gpu", kind) > 0);
-    let with: Vec<(&str, u64)> = with
+        .filter(|node| node.count("gpu", kind) > 0)
         .map(|node| (node.name.as_str(), node.count("gpu", kind)))
         .collect();
     let gpus: u64 = with.iter().map(|(_, count)| count).sum();
-    let has = Configured::parse(&reservation.tres);
-    let has = has
+    let has = Configured::parse(&reservation.tres)
         .iter()
-        .find(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind));
-    let has = has.map_or(0, |gres| gres.count);
+        .find(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind))
+        .map_or(0, |gres| gres.count);
     let is_there = with.len() == reservation.nodes.len()
         && with
             .iter()

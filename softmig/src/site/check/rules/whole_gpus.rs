@@ -34,12 +34,14 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
         accounting::for_policy(policy).is_some_and(|accounting| accounting.weights.is_some());
     // If the policy has weights, another rule compares them one by one.
     if !weighed {
-        let light = partitions_with_gpus(cluster).filter(|partition| {
-            let weights = weights(partition);
-            let has = |name: &str| weights.keys().any(|own| own.starts_with(name));
-            has("gres/gpu") && !has("gres/shard")
-        });
-        let light: Vec<&str> = light.map(|partition| partition.name.as_str()).collect();
+        let light: Vec<&str> = partitions_with_gpus(cluster)
+            .filter(|partition| {
+                let weights = weights(partition);
+                let has = |name: &str| weights.keys().any(|own| own.starts_with(name));
+                has("gres/gpu") && !has("gres/shard")
+            })
+            .map(|partition| partition.name.as_str())
+            .collect();
         if !light.is_empty() {
             found.push(Finding::new(
                 Code::BillingGpuOnly,
@@ -61,8 +63,10 @@ fn weights_without_gpus(cluster: &Cluster, found: &mut Vec<Finding>) {
     });
     let mut without = Vec::new();
     for partition in of_gpus {
-        let nodes = cluster.nodes.iter();
-        let nodes = nodes.filter(|node| partition.nodes.contains(&node.name));
+        let nodes = cluster
+            .nodes
+            .iter()
+            .filter(|node| partition.nodes.contains(&node.name));
         let (gpus, cpus): (Vec<&Node>, Vec<&Node>) = nodes.partition(|node| node.has("gpu"));
         match (gpus.as_slice(), cpus.as_slice()) {
             ([], _) => without.push(partition.name.as_str()),

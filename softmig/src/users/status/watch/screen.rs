@@ -133,8 +133,13 @@ impl View {
         self.rows = usize::from(above.height);
         // There may be fewer lines than before, or more room.
         self.top = self.top.min(self.lines.len().saturating_sub(self.rows));
-        let shown = self.lines.iter().skip(self.top).take(self.rows);
-        let shown: Vec<Line<'_>> = shown.map(|line| Line::raw(line.as_str())).collect();
+        let shown: Vec<Line<'_>> = self
+            .lines
+            .iter()
+            .skip(self.top)
+            .take(self.rows)
+            .map(|line| Line::raw(line.as_str()))
+            .collect();
         let last = self.top + shown.len();
         let keys = if shown.len() == self.lines.len() {
             "q: end".to_string()

@@ -43,8 +43,9 @@ fn accounting() -> Vec<Example> {
         ),
         (Code::PriorityUnused, "PriorityWeightQOS", "0"),
         (Code::BillingMaxTres, "PriorityFlags", "MAX_TRES"),
-    ];
-    let settings = settings.into_iter().map(|(code, key, value)| {
+    ]
+    .into_iter()
+    .map(|(code, key, value)| {
         let found = limits("", |cluster| cluster.settings.set(key, value));
         (code, found)
     });
