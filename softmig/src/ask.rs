@@ -1,4 +1,4 @@
-//! What Slurm and the monitor say: the only part of the command that asks them.
+//! What Slurm and the monitor say, as plain values.
 
 pub(crate) mod cluster;
 pub(crate) mod conf;

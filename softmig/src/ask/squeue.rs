@@ -7,6 +7,7 @@ use softmig_node::slurmctld::{AskError, Commands};
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::slurm::placed::Placed;
+use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::BTreeSet;
 
 /// A job. What was not asked for is empty.
@@ -85,14 +86,13 @@ pub(crate) const DESCRIPTION: &[&str] = &[
 ];
 
 /// The columns of Slurm's own numbers: none of it is text that a user chose and could make look like something else.
-pub(crate) const NUMBERS: &[&str] = &["JobID", "UserID", "GroupID", "RestartCnt"];
+const NUMBERS: &[&str] = &["JobID", "UserID", "GroupID", "RestartCnt"];
 
 /// The same on releases where jobs have a second name, by which the job's control group may be called.
-pub(crate) const NUMBERS_AND_SLUID: &[&str] =
-    &["JobID", "UserID", "GroupID", "RestartCnt", "SLUID"];
+const NUMBERS_AND_SLUID: &[&str] = &["JobID", "UserID", "GroupID", "RestartCnt", "SLUID"];
 
 /// The number alone.
-pub(crate) const ID: &[&str] = &["JobID"];
+const ID: &[&str] = &["JobID"];
 
 /// The jobs that these options of squeue's choose.
 pub(crate) fn jobs(
@@ -103,6 +103,30 @@ pub(crate) fn jobs(
     let format = format!("--Format={}", format(columns));
     let words = [&["--noheader", "--all", "--local", &format], options].concat();
     Ok(read(&commands.long_answer("squeue", &words)?, columns))
+}
+
+/// Their numbers, and their second names where the release has them.
+pub(crate) fn numbers(commands: &Commands, options: &[&str]) -> Result<Vec<Job>, AskError> {
+    let release = commands.answer("squeue", &["--version"])?;
+    let release = release.trim().parse::<SlurmVersion>();
+    let columns = if release.is_ok_and(SlurmVersion::gives_jobs_sluids) {
+        NUMBERS_AND_SLUID
+    } else {
+        NUMBERS
+    };
+    jobs(commands, columns, options)
+}
+
+/// The numbers of all jobs that Slurm knows, each task of an array by itself.
+pub(crate) fn ids(commands: &Commands) -> Result<BTreeSet<u32>, AskError> {
+    let jobs = jobs(commands, ID, &["--states=all", "--array"])?;
+    Ok(jobs.into_iter().map(|job| job.id).collect())
+}
+
+/// Reads an answer with numbers alone.
+#[cfg(test)]
+pub(crate) fn read_numbers(answer: &str) -> Vec<Job> {
+    read(answer, NUMBERS)
 }
 
 fn format(columns: &[&str]) -> String {

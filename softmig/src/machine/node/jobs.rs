@@ -18,8 +18,6 @@ use softmig_policy::node::limits::Limits;
 use softmig_policy::node::softmig_conf;
 use softmig_policy::slurm::allocation::Allocation;
 use softmig_policy::slurm::gpu_list::GpuList;
-use softmig_policy::slurm::release::SlurmVersion;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The outcome for the jobs that had no conf.
@@ -132,11 +130,7 @@ pub(crate) fn unknown_to_slurm(node: &Node) -> Option<Vec<JobId>> {
         return Some(old);
     }
     let commands = Slurmd::here().commands?;
-    let known: BTreeSet<u32> = squeue::jobs(&commands, squeue::ID, &["--states=all", "--array"])
-        .ok()?
-        .into_iter()
-        .map(|job| job.id)
-        .collect();
+    let known = squeue::ids(&commands).ok()?;
     old.retain(|id| !known.contains(&id.get()));
     old.sort_unstable();
     Some(old)
@@ -149,16 +143,7 @@ const YOUNG: Duration = Duration::from_secs(60);
 fn listed(slurmd: &Slurmd) -> Result<(Commands, Vec<Job>), AskError> {
     let commands = slurmd.commands.clone().ok_or(AskError::NotFound)?;
     let node = format!("--nodelist={}", slurmd.name);
-    let release = commands
-        .answer("squeue", &["--version"])?
-        .trim()
-        .parse::<SlurmVersion>();
-    let columns = if release.is_ok_and(SlurmVersion::gives_jobs_sluids) {
-        squeue::NUMBERS_AND_SLUID
-    } else {
-        squeue::NUMBERS
-    };
-    let jobs = squeue::jobs(&commands, columns, &["--states=RUNNING,SUSPENDED", &node])?
+    let jobs = squeue::numbers(&commands, &["--states=RUNNING,SUSPENDED", &node])?
         .into_iter()
         .filter_map(|job| job_of(job, &slurmd.name));
     Ok((commands, jobs.collect()))
@@ -254,7 +239,7 @@ mod tests {
     #[test]
     fn a_listed_job_needs_its_numbers() {
         let job = |line: &str| {
-            let listed = squeue::read(line, squeue::NUMBERS);
+            let listed = squeue::read_numbers(line);
             job_of(listed.into_iter().next()?, "n1")
         };
         let own = job("7  |2001  |2002  |3  |").unwrap();
