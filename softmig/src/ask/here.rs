@@ -4,6 +4,11 @@ use softmig_node::slurmctld::Commands;
 use softmig_policy::slurm::release::SlurmVersion;
 use std::process::Command;
 
+/// Its commands, with the slurm.conf that the caller uses; `None` where they are not.
+pub(crate) fn commands() -> Option<Commands> {
+    Commands::beside(None, std::env::var_os("SLURM_CONF"))
+}
+
 /// Its daemons, which say their release without a slurm.conf. Its commands do not.
 const DAEMONS: [&str; 4] = [
     "/usr/sbin/slurmctld",

@@ -3,9 +3,9 @@
 pub(crate) mod one;
 mod used;
 
+use crate::ask::here;
 use anyhow::{Context as _, bail};
 use softmig_node::sacct::{Columns, HISTORY, Row};
-use softmig_node::slurmctld::Commands;
 use softmig_policy::config::clock;
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_usage::js1::Js1;
@@ -104,8 +104,7 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<History> {
 
 /// Asks sacct about the jobs since a time, in its own words: those of a user, or all that Slurm shows the caller.
 pub(crate) fn of_slurm(since: &str, user: Option<&str>) -> anyhow::Result<History> {
-    let slurm_conf = std::env::var_os("SLURM_CONF");
-    let commands = Commands::beside(None, slurm_conf)
+    let commands = here::commands()
         .context("Slurm's sacct is not in /usr/bin or /usr/local/bin; use --file FILE")?;
     let mut command = commands.prepared("sacct");
     command

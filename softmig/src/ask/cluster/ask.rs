@@ -2,19 +2,17 @@
 
 use crate::ask::cluster::all::Cluster;
 use crate::ask::cluster::jobs::STATES;
+use crate::ask::here;
 use crate::ask::scontrol::{self, JobLines};
 use crate::ask::squeue::{self, DESCRIPTION};
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use softmig_node::slurmctld::{AskError, Commands};
 
 /// Slurm's own commands, with the slurm.conf that the caller uses.
 pub(crate) fn commands() -> anyhow::Result<Commands> {
-    let conf = std::env::var_os("SLURM_CONF");
-    Commands::beside(None, conf).ok_or_else(|| {
-        anyhow!(
-            "scontrol is not in /usr/bin or /usr/local/bin; run this where Slurm's commands are"
-        )
-    })
+    here::commands().context(
+        "scontrol is not in /usr/bin or /usr/local/bin; run this where Slurm's commands are",
+    )
 }
 
 /// The cluster as Slurm shows it to this user.

@@ -12,6 +12,7 @@ mod upkeep;
 
 use crate::ask::conf::files;
 use crate::ask::conf::running::{self, version};
+use crate::ask::here;
 use crate::site::check::facts::{Cluster, InForce, Settings};
 use anyhow::{Context, anyhow, bail};
 use lua::is_controller;
@@ -26,13 +27,10 @@ const SLURM_CONF: &str = "/etc/slurm/slurm.conf";
 
 /// Slurm's own commands, with the slurm.conf that the caller uses.
 pub(crate) fn commands() -> anyhow::Result<Commands> {
-    let conf = std::env::var_os("SLURM_CONF");
-    Commands::beside(None, conf).ok_or_else(|| {
-        anyhow!(
-            "scontrol is not in /usr/bin or /usr/local/bin; run this where Slurm's commands are, or name the files \
-             with --slurm-conf FILE"
-        )
-    })
+    here::commands().context(
+        "scontrol is not in /usr/bin or /usr/local/bin; run this where Slurm's commands are, or name the files with \
+         --slurm-conf FILE",
+    )
 }
 
 /// The configuration that is in force, and the jobs where they matter.
