@@ -22,7 +22,7 @@ const FINDINGS: [(u8, &str, &str); 15] = [
     ),
     (
         1,
-        "tests/tests/packages/main.rs",
+        "tests/tests/packages.rs",
         "packages_change_under_running_programs",
     ),
     // `softmig node` said of an observing node that nothing would have been refused.
