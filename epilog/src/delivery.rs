@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 use softmig_node::job::JobId;
+use softmig_node::sacct::{self, Times};
 use softmig_node::slurmctld::Commands;
 use softmig_policy::slurm::release::SlurmVersion;
 use softmig_usage::js1::Js1;
@@ -142,20 +143,12 @@ fn check_release(commands: &Commands) -> Result<(), String> {
 impl Slurm {
     /// The run's own line of what sacct said.
     fn read(&self, answer: &str) -> Result<Option<(String, String)>, String> {
-        // The number of an array's last task names the array, too.
-        let own = self.job.to_string();
-        let row = answer.lines().find_map(|line| {
-            let mut fields = line.splitn(4, '|');
-            let raw = fields.next()?;
-            let (name, start) = (fields.next()?, fields.next()?);
-            (raw == own).then(|| (name, start, fields.next().unwrap_or("")))
-        });
-        match row {
+        match sacct::row_of(answer, self.job) {
             // A run that waits has Unknown there.
-            Some((_, start, _)) if start.parse() != Ok(self.start) => Err(
+            Some(row) if row.start.parse() != Ok(self.start) => Err(
                 "slurmdbd gives another run of the job: Slurm restarted or resized it".to_string(),
             ),
-            Some((name, _, comment)) => Ok(Some((name.to_string(), comment.to_string()))),
+            Some(row) => Ok(Some((row.name.to_string(), row.comment.to_string()))),
             None => Ok(None),
         }
     }
@@ -163,17 +156,7 @@ impl Slurm {
 
 impl Accounting for Slurm {
     fn look(&self) -> Result<Option<(String, String)>, String> {
-        let which = format!("--jobs={}", self.job);
-        let answer = self.commands.answer_in_seconds(
-            "sacct",
-            &[
-                "--allocations",
-                "--noheader",
-                "--parsable2",
-                "--format=JobIDRaw,JobID,Start,AdminComment",
-                &which,
-            ],
-        );
+        let answer = sacct::ask(&self.commands, self.job, Times::Seconds);
         let answer = answer.map_err(|error| error.to_string())?;
         self.read(&answer)
     }
@@ -279,12 +262,13 @@ mod tests {
             job: JobId::parse("7").unwrap(),
             start: 1000,
         };
+        let read = |lines: &str| slurm.read(&format!("JobIDRaw|JobID|Start|AdminComment\n{lines}"));
         let there = Ok(Some(("6_2".to_string(), "a|b".to_string())));
-        assert_eq!(slurm.read("6|6_3|1000|\n7|6_2|1000|a|b\n"), there);
-        assert_eq!(slurm.read("6|6_3|1000|\n"), Ok(None));
+        assert_eq!(read("6|6_3|1000|\n7|6_2|1000|a|b\n"), there);
+        assert_eq!(read("6|6_3|1000|\n"), Ok(None));
         // The next run, which waits or runs, and an earlier one.
         for start in ["Unknown", "None", "2000", "900"] {
-            let told = slurm.read(&format!("7|6_2|{start}|\n"));
+            let told = read(&format!("7|6_2|{start}|\n"));
             assert!(told.unwrap_err().contains("another run"), "{start}");
         }
     }

@@ -4,7 +4,7 @@
 //! With Cargo's other tests they take a few seconds. They run as long as you like with
 //! `PROPTEST_CASES=1000000 cargo test --release -p softmig-fuzz`.
 //!
-//! Parsers that other crates cannot call are fuzzed by their own tests: `softmig/src/smi/filter/tests.rs`,
+//! Parsers that other crates cannot call are fuzzed by their own tests: `softmig/src/users/smi/filter/tests.rs`,
 //! `hook/region/src/tests/garbage.rs`, `monitor/src/arbiter/switch_log.rs`.
 
 use proptest::collection::vec;

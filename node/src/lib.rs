@@ -12,7 +12,7 @@
 //!
 //! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`allowance`] decides by both, [`record`] puts it
 //! on disk and [`clear`] takes it away. [`node`] says where files are, [`dir`] the one way in which they are opened,
-//! [`report`] the logs, [`events`] what happened, [`usage_file`] and [`usage_socket`] what jobs used, [`gate`] which jobs have the device gate. [`this_process`] and [`whole_node`] say where this process is. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
+//! [`report`] the logs, [`events`] what happened, [`usage_file`] and [`usage_socket`] what jobs used, [`gate`] which jobs have the device gate. [`this_process`] and [`whole_node`] say where this process is. [`slurmctld`] and [`sacct`] ask Slurm. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
 //! a limit that is missing or an older job's. Nothing that a user can type leads there, nor files that leave no room: such
@@ -38,6 +38,7 @@ mod queue;
 pub mod record;
 pub mod report;
 mod run_folder;
+pub mod sacct;
 pub mod slurmctld;
 pub mod this_process;
 pub mod usage_file;

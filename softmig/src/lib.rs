@@ -2,39 +2,21 @@
 
 #![forbid(unsafe_code)]
 
-mod advise;
-mod check;
-mod cluster;
-mod config;
-mod config_lock;
-mod doctor;
-mod events;
-mod exit_status;
-mod explain;
-mod free;
-mod install;
-mod job;
-mod monitor;
-mod node;
-mod policy_file;
-mod probe;
-mod prove;
-mod report;
+mod ask;
+mod files;
+mod machine;
+mod output;
 mod run;
-mod say;
-mod scheduler;
-mod setup;
-mod slice_words;
-mod slurm;
-mod smi;
-mod stamp;
-mod status;
-mod table;
-mod uninstall;
-mod whose;
+mod settings;
+mod site;
+mod users;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use machine::{install, node, prove, uninstall};
+use output::{exit_status, say};
+use site::{check, config, doctor, probe};
 use std::process::{ExitCode, Termination};
+use users::{advise, events, explain, free, job, report, smi, status};
 
 /// Shows which parts of GPUs are free, why jobs wait and what they used, and what a request gets; configures Slurm and nodes
 /// for softmig, and checks both.
@@ -56,7 +38,7 @@ enum Command {
     Events(events::Events),
     Explain(Box<explain::Explain>),
     Config(config::Config),
-    Monitor(monitor::Monitor),
+    Monitor(ask::monitor::Monitor),
     Node(node::Node),
     Probe(probe::Probe),
     Report(report::Report),
@@ -115,7 +97,7 @@ fn end(name: &str, done: anyhow::Result<impl Termination>) -> ExitCode {
         Ok(done) => done.report(),
         Err(error) => {
             say::error_line(&format!("softmig {name}: {error:#}"));
-            exit_status::of(&error)
+            exit_status::for_error(&error)
         }
     }
 }

@@ -17,8 +17,8 @@ mod limits;
 mod log;
 mod program;
 
-use crate::exit_status::{NOT_FOUND, NOT_RUN, end_like, failure};
-use crate::say::error_line;
+use crate::output::exit_status::{NOT_FOUND, NOT_RUN, end_like, failure};
+use crate::output::say::error_line;
 use alive::LEDGER;
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};

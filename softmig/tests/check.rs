@@ -209,8 +209,9 @@ fn a_node_or_partition_in_both_files_is_found_with_its_lines() {
         );
         let (status, text, _) = site.check(&[]);
         site.change("slurm.conf", &format!("{line}\n"), "");
-        let found = text.lines().filter(|line| line.contains("_TWICE "));
-        let found: Vec<String> = found
+        let found: Vec<String> = text
+            .lines()
+            .filter(|line| line.contains("_TWICE "))
             .map(|line| line.replace(&format!("{}/", site.folder.path().display()), ""))
             .collect();
         (status, found)
@@ -343,8 +344,8 @@ fn what_cannot_be_looked_at_ends_with_1() {
         error.ends_with(": it has no [gpu.*] table; is it empty, or still being written?\n"),
         "{error}"
     );
-    let own = policy("surf.toml");
-    let own = own.to_str().unwrap();
+    let surf = policy("surf.toml");
+    let own = surf.to_str().unwrap();
     let (status, _, error) = softmig(&[
         "check",
         "--policy",

@@ -17,7 +17,7 @@ fn libraries_find_its_ioctl() {
 }
 
 #[test]
-fn without_a_driver_the_program_that_keeps_a_gpu_busy_says_why_it_cannot() {
+fn the_load_says_that_there_is_no_driver() {
     let mut command = Command::new(PROGRAM);
     command.arg("prove-load").stdin(Stdio::null());
     // Where there is a driver, it sees no GPU.

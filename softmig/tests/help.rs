@@ -27,7 +27,7 @@ fn listed(help: &str, name: &str) -> String {
 }
 
 #[test]
-fn the_list_of_commands_says_where_to_find_what_is_free_why_jobs_wait_and_what_they_used() {
+fn the_list_of_commands_answers_the_first_questions() {
     let help = help(&[]);
     let about = help.lines().next().unwrap();
     for part in ["are free", "why jobs wait", "what they used"] {

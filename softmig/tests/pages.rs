@@ -42,8 +42,9 @@ fn said(text: &str) -> String {
 }
 
 fn pages() -> Vec<PathBuf> {
-    let docs = std::fs::read_dir(Path::new(ROOT).join("docs")).unwrap();
-    let docs = docs.map(|entry| entry.unwrap().path());
+    let docs = std::fs::read_dir(Path::new(ROOT).join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let mut pages: Vec<PathBuf> = docs
         .filter(|path| path.extension().is_some_and(|end| end == "md"))
         .collect();
@@ -233,10 +234,11 @@ fn dots_stand_for_lines_that_are_left_out() {
 
 /// Both tables of units of mps say what their policy makes of them: the same jobs on a node of four GPUs.
 #[test]
-fn the_tables_of_mps_units_are_computed_by_the_policies_above_them() {
+fn tables_of_mps_units_follow_the_policies_above_them() {
     let page = read(&Path::new(ROOT).join("docs/from-surf.md"));
-    let policies = blocks(&page);
-    let mut policies = policies.iter().filter(|block| block.language == "toml");
+    let mut policies = blocks(&page)
+        .into_iter()
+        .filter(|block| block.language == "toml");
     let mut policy = None;
     let mut rows = 0;
     for line in page.lines().map(str::trim_start) {

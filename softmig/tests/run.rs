@@ -110,7 +110,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn the_command_gets_the_limits_and_a_ledger_and_says_what_is_in_force() {
+fn the_command_gets_limits_and_a_ledger() {
     let session = Session::new();
     let script = "echo $CUDA_DEVICE_MEMORY_LIMIT $CUDA_DEVICE_SM_LIMIT; stat -c '%a %F %s' $SOFTMIG_RUN; \
                   env | grep -c LIMIT_ ; echo $LD_PRELOAD; cat; exit 7";
@@ -328,7 +328,7 @@ fn the_log_of_the_run_is_told_at_its_end() {
 }
 
 #[test]
-fn a_run_with_processes_that_live_on_keeps_its_folder_until_they_are_gone() {
+fn a_run_keeps_its_folder_until_its_processes_are_gone() {
     let session = Session::new();
     let script = "setsid sleep 60 >/dev/null 2>&1 </dev/null & echo $SOFTMIG_RUN";
     let output = session.run(&["--memory=4g", "-q", "sh", "-c", script]);
@@ -348,7 +348,7 @@ fn a_run_with_processes_that_live_on_keeps_its_folder_until_they_are_gone() {
 }
 
 #[test]
-fn a_folder_goes_after_a_run_that_was_killed_and_stays_with_one_that_lives() {
+fn a_folder_stays_while_a_process_of_its_run_lives() {
     let session = Session::new();
     let (mut killed, _) = session.start("echo ready; exec sleep 60");
     // Only its `softmig run` says that it is there.

@@ -160,7 +160,7 @@ fn words_standard_input_and_standard_error_are_nvidia_smis() {
 }
 
 #[test]
-fn bytes_that_are_no_text_pass_and_so_does_a_last_line_without_an_end() {
+fn bytes_that_are_no_text_and_an_open_line_pass() {
     let place = Place::new("#!/bin/sh\nprintf 'a\\377\\000b\\r\\n\\n| Pro'\n");
     assert_eq!(place.output(&[]).stdout, b"a\xff\0b\r\n\n| Pro");
 }

@@ -54,8 +54,11 @@ fn who_stops_reading_makes_no_panic() {
         assert_eq!((ended.status.code(), said.as_ref()), (Some(0), ""));
         // A full disk is a failure.
         let full = std::fs::File::create("/dev/full").unwrap();
-        let output = Command::new(&program).args(words).stdout(full).output();
-        let output = output.unwrap();
+        let output = Command::new(&program)
+            .args(words)
+            .stdout(full)
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.starts_with("softmig: standard output: "), "{said}");

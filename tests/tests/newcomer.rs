@@ -46,7 +46,7 @@ const FINDINGS: [(u8, &str, &str); 15] = [
     (4, "tests/tests/newcomer.rs", "jobs_on_cpus_count"),
     (
         4,
-        "softmig/src/check/rules/whole_gpus.rs",
+        "softmig/src/site/check/rules/whole_gpus.rs",
         "partitions_without_gpus_keep_the_weight_of_cpus",
     ),
     // softmig.conf overrode the site's settings.
@@ -78,12 +78,12 @@ const FINDINGS: [(u8, &str, &str); 15] = [
     (11, "tests/tests/newcomer.rs", "own_lines_stay"),
     (
         11,
-        "softmig/src/config/merge.rs",
+        "softmig/src/site/config/merge.rs",
         "lines_of_other_nodes_and_cores_stay",
     ),
     (
         11,
-        "softmig/src/config/merge.rs",
+        "softmig/src/site/config/merge.rs",
         "settings_of_cgroup_conf_stay",
     ),
 ];

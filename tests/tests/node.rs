@@ -145,7 +145,7 @@ fn off_does_not_wait_for_an_enforce_that_asks_slurmctld() -> Result<()> {
             .ok()
     };
     run("cd /usr/bin; rm -f squeue scontrol
-        printf '#!/bin/sh\nprintf \"7 2001 2001 0\\n8 2001 2001 0\\n9 2001 2001 0\\n\"\n' > squeue
+        printf '#!/bin/sh\nprintf \"7|2001|2001|0|\\n8|2001|2001|0|\\n9|2001|2001|0|\\n\"\n' > squeue
         printf '#!/bin/sh\necho >> /root/asked\nexec sleep 60\n' > scontrol
         chmod 755 squeue scontrol")?;
     softmig(&machine, "root", &["observe"])?.ok()?;

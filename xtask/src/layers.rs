@@ -12,7 +12,8 @@ use crate::place::project;
 struct Layers {
     src: &'static str,
     /// The lowest first. A file imports from its own room and from those before it; lib.rs and main.rs are above all.
-    /// A crate with no rooms is a room itself.
+    /// A room in a room is written with both names; a file above such rooms belongs to the highest of them. A crate with no
+    /// rooms is a room itself.
     rooms: &'static [&'static str],
     /// The most files that may import each other in a circle. 1 allows none.
     largest_circle: usize,
@@ -39,6 +40,41 @@ const CRATES: &[Layers] = &[
         ],
         largest_circle: 1,
     },
+    Layers {
+        src: "softmig/src",
+        rooms: &[
+            "output",
+            "files",
+            "settings",
+            "ask",
+            "users/whose",
+            "users/smi",
+            "users/explain",
+            "users/advise",
+            "users/report",
+            "users/job",
+            "users/events",
+            "users/free",
+            "users/status",
+            "machine/preload",
+            "machine/scheduler",
+            "machine/node",
+            "machine/hook",
+            "machine/setup",
+            "machine/install",
+            "machine/uninstall",
+            "machine/prove",
+            "run",
+            "site/probe",
+            "site/config",
+            "site/check/facts",
+            "site/check/finding",
+            "site/check/gather",
+            "site/check/rules",
+            "site/doctor",
+        ],
+        largest_circle: 1,
+    },
     Layers::one_room("cli-filter/src"),
     Layers::one_room("epilog/src"),
     Layers::one_room("exporter/src"),
@@ -50,7 +86,6 @@ const CRATES: &[Layers] = &[
     Layers::one_room("nvml/src"),
     Layers::one_room("proof/src"),
     Layers::one_room("rm/src"),
-    Layers::one_room("softmig/src"),
     Layers::one_room("usage/src"),
 ];
 
@@ -189,18 +224,27 @@ impl Layers {
 
     /// The number of the file's room.
     fn rank(&self, file: &str) -> Option<usize> {
-        let room = file.split('/').next().unwrap_or_default();
-        let room = room.trim_end_matches(".rs");
-        match room {
-            "lib" | "main" => Some(self.rooms.len()),
-            _ if self.rooms.is_empty() => Some(0),
-            room => self.rooms.iter().position(|own| *own == room),
+        let path = file.trim_end_matches(".rs");
+        if matches!(path, "lib" | "main") {
+            return Some(self.rooms.len());
         }
+        if self.rooms.is_empty() {
+            return Some(0);
+        }
+        let mut rooms = self.rooms.iter();
+        let own = rooms.position(|room| is_in(path, room));
+        own.or_else(|| self.rooms.iter().rposition(|room| is_in(room, path)))
     }
 
     fn room(&self, rank: usize) -> &str {
         self.rooms.get(rank).unwrap_or(&"the crate's root")
     }
+}
+
+/// Whether a path is that of a room or in it.
+fn is_in(path: &str, room: &str) -> bool {
+    let rest = path.strip_prefix(room);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The module that a file is: `a/b.rs` and `a/b/mod.rs` are `["a", "b"]`, lib.rs is `[]`.
@@ -386,6 +430,30 @@ mod tests {
                 "low/a.rs:4: imports crate::high::b::g from high above low",
                 "low/c.rs:1: imports crate::Root from the crate's root above low",
                 "high/b.rs: a circle of 3 files, with high/b.rs -> low/c.rs -> lib.rs -> high/b.rs",
+            ]
+        );
+    }
+
+    #[test]
+    fn rooms_in_a_room_have_an_order_of_their_own() {
+        let layers = Layers {
+            rooms: &["low", "high/a", "high/b"],
+            ..LAYERS
+        };
+        let wrong = layers.check(&files(&[
+            ("low.rs", "use crate::high::a::A;\n"),
+            ("high.rs", "use crate::high::{a, b};\n"),
+            ("high/a.rs", "use crate::high::b::inner::B;\n"),
+            ("high/b.rs", "use crate::low;\n"),
+            ("high/b/inner.rs", ""),
+            ("high/other.rs", ""),
+        ]));
+        assert_eq!(
+            wrong,
+            [
+                "high/a.rs:1: imports crate::high::b::inner::B from high/b above high/a",
+                "high/other.rs: it is in no room of [\"low\", \"high/a\", \"high/b\"]",
+                "low.rs:1: imports crate::high::a::A from high/a above low",
             ]
         );
     }

@@ -77,9 +77,10 @@ impl Base {
     /// Opens it, made when missing.
     pub(crate) fn open() -> anyhow::Result<Self> {
         let uid = rustix::process::getuid().as_raw();
-        let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let session = session.filter(|folder| is_own_session(folder, uid));
-        let session = session.map(|folder| folder.join("softmig"));
+        let session = std::env::var_os("XDG_RUNTIME_DIR")
+            .map(PathBuf::from)
+            .filter(|folder| is_own_session(folder, uid))
+            .map(|folder| folder.join("softmig"));
         let own = format!("softmig-{uid}");
         let everybodys = EVERYBODYS.map(|folder| Path::new(folder).join(&own));
         let mut places = session.into_iter().chain(everybodys);

@@ -1,6 +1,7 @@
 //! How the library comes into the processes of a run.
 
-use crate::install::{library::beside_command, preload};
+use crate::machine::hook::library::beside_command;
+use crate::machine::preload;
 use anyhow::{Context, bail, ensure};
 use std::fs::File;
 use std::io::Read;
@@ -23,8 +24,8 @@ const MACHINE: u16 = 183;
 /// The library that the loader is told to load; `None` where it loads the library into every process by itself.
 pub(crate) fn find(wanted: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     // A list whose owner is unknown in a user namespace is not read: to load a file twice loads it once.
-    let listed = preload::named_libraries().unwrap_or_default();
-    let listed = listed.iter().map(Path::new).find(|path| path.exists());
+    let named = preload::named_libraries().unwrap_or_default();
+    let listed = named.iter().map(Path::new).find(|path| path.exists());
     match (listed, wanted) {
         (Some(listed), Some(wanted)) if !is_same(listed, wanted) => bail!(
             "{} puts {} into every process here, and two of them do not go together; leave out --library",

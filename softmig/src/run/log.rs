@@ -1,7 +1,7 @@
 //! The library's lines about the processes of a run: told at its end.
 
 use super::folder::Folder;
-use crate::say::error_line;
+use crate::output::say::error_line;
 use std::io::{BufRead, BufReader, Read};
 
 /// The most lines that are told.
@@ -26,9 +26,10 @@ pub(crate) fn tell(folder: &Folder) -> std::io::Result<()> {
     for (number, line) in lines.enumerate() {
         // An error comes again and again.
         let line = line?;
-        match number < MOST {
-            true => error_line(&printable(&line)),
-            false => more += 1,
+        if number < MOST {
+            error_line(&printable(&line));
+        } else {
+            more += 1;
         }
     }
     if more > 0 {

@@ -1,0 +1,337 @@
+//! Settings of the site that are made for whole GPUs and have no effect on slices: Slurm does not know that a shard is
+//! a part of a GPU.
+
+use crate::output::say::and_others;
+use crate::settings::accounting;
+use crate::site::check::facts::{Cluster, Node, Partition};
+use crate::site::check::finding::{Code, Finding};
+use crate::site::check::rules::accounting::{partitions_with_gpus, weights};
+use crate::site::check::rules::slices::{has_slices, shares};
+use softmig_policy::Policy;
+use softmig_policy::slurm::hostlist::compress;
+
+/// sacctmgr's columns of a QOS that limit amounts.
+const AMOUNTS: [&str; 8] = [
+    "MaxTRESPerUser",
+    "MaxTRES",
+    "GrpTRES",
+    "MaxTRESPerAccount",
+    "MaxTRESPerNode",
+    "GrpTRESMins",
+    "MaxTRESMins",
+    "GrpTRESRunMins",
+];
+
+pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if !shares(policy) {
+        return found;
+    }
+    defaults(policy, cluster, &mut found);
+    cpus(policy, cluster, &mut found);
+    limits(policy, cluster, &mut found);
+    let weighed =
+        accounting::for_policy(policy).is_some_and(|accounting| accounting.weights.is_some());
+    // If the policy has weights, another rule compares them one by one.
+    if !weighed {
+        let light: Vec<&str> = partitions_with_gpus(cluster)
+            .filter(|partition| {
+                let weights = weights(partition);
+                let has = |name: &str| weights.keys().any(|own| own.starts_with(name));
+                has("gres/gpu") && !has("gres/shard")
+            })
+            .map(|partition| partition.name.as_str())
+            .collect();
+        if !light.is_empty() {
+            found.push(Finding::new(
+                Code::BillingGpuOnly,
+                format!("partition {}", light.join(", ")),
+                "TRESBillingWeights has a weight for GPUs and none for shards, so slices cost nothing",
+                "add GRES/shard with a GPU's weight divided by its shards",
+            ));
+        }
+    }
+    weights_without_gpus(cluster, &mut found);
+    found
+}
+
+/// Weights of GPUs alone make jobs on CPUs free in fair share.
+fn weights_without_gpus(cluster: &Cluster, found: &mut Vec<Finding>) {
+    let of_gpus = cluster.partitions.iter().filter(|partition| {
+        let weights = weights(partition);
+        !weights.is_empty() && weights.keys().all(|name| name.starts_with("gres/"))
+    });
+    let mut without = Vec::new();
+    for partition in of_gpus {
+        let nodes = cluster
+            .nodes
+            .iter()
+            .filter(|node| partition.nodes.contains(&node.name));
+        let (gpus, cpus): (Vec<&Node>, Vec<&Node>) = nodes.partition(|node| node.has("gpu"));
+        match (gpus.as_slice(), cpus.as_slice()) {
+            ([], _) => without.push(partition.name.as_str()),
+            (_, []) => {}
+            _ => found.push(Finding::new(
+                Code::BillingWithoutGpus,
+                format!("partition {}", partition.name),
+                format!(
+                    "{} in it has no GPUs, and TRESBillingWeights has weights of GPUs alone: jobs there count nothing in fair \
+                     share",
+                    compress(cpus.iter().map(|node| node.name.as_str()))
+                ),
+                "give the nodes without GPUs a partition of their own, without these weights",
+            )),
+        }
+    }
+    if !without.is_empty() {
+        found.push(Finding::new(
+            Code::BillingWithoutGpus,
+            format!("partition {}", without.join(", ")),
+            "it has no GPUs, and TRESBillingWeights has weights of GPUs alone: its jobs count nothing in fair share",
+            "write TRESBillingWeights in the lines of partitions with GPUs, and not in PartitionName=DEFAULT",
+        ));
+    }
+}
+
+/// DefCpuPerGPU and DefMemPerGPU.
+fn defaults(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
+    let per_shard = |has: fn(&softmig_policy::config::quota::Quota) -> bool| {
+        let mut standings = policy.standings().iter();
+        standings.all(|standing| has(&standing.quota))
+    };
+    for (key, own, replaced) in [
+        (
+            "DefCpuPerGPU",
+            "cpus_per_shard",
+            per_shard(|own| own.cpus_per_shard.is_some()),
+        ),
+        (
+            "DefMemPerGPU",
+            "host_memory_mib_per_shard",
+            per_shard(|own| own.host_memory_mib_per_shard.is_some()),
+        ),
+    ] {
+        if replaced {
+            continue;
+        }
+        let sets = |settings: &crate::site::check::facts::Settings| {
+            let mut defaults = settings.words("JobDefaults");
+            !settings.get(key).is_empty()
+                || defaults.any(|word| word.split('=').next() == Some(key))
+        };
+        let partitions =
+            partitions_with_gpus(cluster).filter(|partition| sets(&partition.settings));
+        let mut places: Vec<String> = partitions
+            .map(|partition| format!("partition {}", partition.name))
+            .collect();
+        if sets(&cluster.settings) {
+            places.insert(0, "slurm.conf".into());
+        }
+        if !places.is_empty() {
+            found.push(Finding::new(
+                Code::DefPerGpu,
+                places.join(", "),
+                format!("{key} does not hold for slices, which get Slurm's other defaults"),
+                format!("set {own} in [defaults] of policy.toml"),
+            ));
+        }
+    }
+}
+
+/// The number of smallest slices that a node has room for.
+fn slices(policy: &Policy, node: &Node) -> u64 {
+    let gpus = policy
+        .gpus()
+        .filter(|gpu| has_slices(policy, node, gpu.name()));
+    let slices = gpus.map(|gpu| {
+        let finest = gpu.slices().iter().max().copied().unwrap_or(1);
+        node.count("gpu", gpu.name()) * u64::from(finest)
+    });
+    slices.sum()
+}
+
+/// Each job has at least one CPU, so a node with fewer CPUs than slices cannot use all its slices.
+fn cpus(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
+    let too_few = |node: &&Node| node.cpus.is_some_and(|cpus| cpus < slices(policy, node));
+    let nodes: Vec<&Node> = cluster.nodes.iter().filter(too_few).collect();
+    if let Some(first) = nodes.first() {
+        found.push(Finding::new(
+            Code::CpusBelowSlices,
+            compress(nodes.iter().map(|node| node.name.as_str())),
+            format!(
+                "{} CPUs for {} of the smallest slices: the CPUs are gone before the GPUs are",
+                first.cpus.unwrap_or(0),
+                slices(policy, first)
+            ),
+            "offer fewer small slices (slices = [...] of the type in policy.toml), or leave it so",
+        ));
+    }
+    for partition in &cluster.partitions {
+        let Some((most, slices)) = capped(policy, cluster, partition) else {
+            continue;
+        };
+        found.push(Finding::new(
+            Code::CpusBelowSlices,
+            format!("partition {}", partition.name),
+            format!("MaxCPUsPerNode={most} for up to {slices} slices of a node: the CPUs are gone before the GPUs are"),
+            "raise MaxCPUsPerNode, or leave it so",
+        ));
+    }
+}
+
+/// The CPUs that a partition gives on each node, and the slices of a node, if there are more slices than CPUs.
+fn capped(policy: &Policy, cluster: &Cluster, partition: &Partition) -> Option<(u64, u64)> {
+    let most = partition
+        .settings
+        .get("MaxCPUsPerNode")
+        .parse::<u64>()
+        .ok()?;
+    let nodes = cluster
+        .nodes
+        .iter()
+        .filter(|node| partition.nodes.contains(&node.name));
+    let slices = nodes.map(|node| slices(policy, node)).max()?;
+    (most < slices).then_some((most, slices))
+}
+
+/// Limits on GPUs without one on shards.
+fn limits(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
+    let Ok(accounting) = &cluster.accounting else {
+        return;
+    };
+    let gpus_only = |limits: &str| {
+        let has = |name: &str| limits.split(',').any(|limit| limit.starts_with(name));
+        has("gres/gpu") && !has("gres/shard")
+    };
+    // The QOS of classes limit billing, and another rule compares them one by one.
+    let own = accounting
+        .qos
+        .iter()
+        .filter(|qos| !policy.is_qos(&qos.name));
+    let qos = own.filter(|qos| {
+        AMOUNTS
+            .iter()
+            .any(|column| gpus_only(qos.fields.get(column)))
+    });
+    let mut places: Vec<String> = qos.map(|qos| format!("QOS {}", qos.name)).collect();
+    let associations = accounting
+        .associations
+        .iter()
+        .filter(|own| gpus_only(&own.limits));
+    places.extend(associations.map(|own| own.called()));
+    if let Some((first, others)) = places.split_first() {
+        found.push(Finding::new(
+            Code::LimitGpuOnly,
+            and_others(first, others.len()),
+            "a limit on gres/gpu, and none on gres/shard, so slices slip past it",
+            "limit gres/shard as well, or move the limit to a class in policy.toml",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::check::rules::example::{cluster, codes, policy, policy_with, qos};
+
+    fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
+        let mut cluster = cluster();
+        change(&mut cluster);
+        codes(&check(&policy(), &cluster))
+    }
+
+    #[test]
+    fn a_site_without_such_settings_is_clean() {
+        assert!(found(|_| {}).is_empty());
+    }
+
+    #[test]
+    fn defaults_for_each_gpu_do_not_hold_for_slices() {
+        let set = |key: &'static str, value: &'static str| {
+            found(move |cluster| cluster.settings.set(key, value))
+        };
+        assert_eq!(set("DefCpuPerGPU", "4"), ["DEF_PER_GPU"]);
+        assert_eq!(
+            set("JobDefaults", "DefCpuPerGPU=4,DefMemPerGPU=100"),
+            ["DEF_PER_GPU", "DEF_PER_GPU"]
+        );
+        let in_partition = |at: usize| {
+            found(move |cluster| {
+                cluster.partitions[at]
+                    .settings
+                    .set("JobDefaults", "DefMemPerGPU=100")
+            })
+        };
+        assert_eq!(in_partition(0), ["DEF_PER_GPU"]);
+        assert!(in_partition(1).is_empty());
+        let mut cluster = cluster();
+        cluster.settings.set("DefCpuPerGPU", "4");
+        let own = policy_with("[defaults]\ncpus_per_shard = 2\n");
+        assert!(check(&own, &cluster).is_empty());
+    }
+
+    #[test]
+    fn fewer_cpus_than_slices_are_warned_of() {
+        let few = found(|cluster| cluster.nodes[0].cpus = Some(15));
+        assert_eq!(few, ["CPUS_BELOW_SLICES"]);
+        let capped = |most: &'static str| {
+            found(move |cluster| cluster.partitions[0].settings.set("MaxCPUsPerNode", most))
+        };
+        assert_eq!(capped("63"), ["CPUS_BELOW_SLICES"]);
+        assert!(capped("64").is_empty());
+    }
+
+    #[test]
+    fn partitions_without_gpus_keep_the_weight_of_cpus() {
+        let with = |weights: &'static str| {
+            found(move |cluster| {
+                cluster.partitions[1]
+                    .settings
+                    .set("TRESBillingWeights", weights);
+            })
+        };
+        assert_eq!(with("GRES/gpu=4,GRES/shard=1"), ["BILLING_WITHOUT_GPUS"]);
+        assert!(with("CPU=1.0,GRES/gpu=4").is_empty());
+        assert!(with("").is_empty());
+        let together = |weights: &'static str| {
+            found(move |cluster| {
+                cluster.partitions[0].nodes.push("cpu1".into());
+                let settings = &mut cluster.partitions[0].settings;
+                settings.set("TRESBillingWeights", weights);
+            })
+        };
+        assert_eq!(
+            together("GRES/gpu=4,GRES/shard=1"),
+            ["BILLING_WITHOUT_GPUS"]
+        );
+        assert!(together("CPU=1.0,GRES/gpu=4,GRES/shard=1").is_empty());
+    }
+
+    #[test]
+    fn limits_and_weights_on_gpus_alone_are_warned_of() {
+        let limit = |limit: &'static str| {
+            found(move |cluster| {
+                if let Ok(accounting) = &mut cluster.accounting {
+                    accounting.qos.push(qos("long", &[("GrpTRES", limit)]));
+                }
+            })
+        };
+        assert_eq!(limit("cpu=4,gres/gpu=4"), ["LIMIT_GPU_ONLY"]);
+        assert!(limit("gres/gpu=4,gres/shard=16").is_empty());
+        let association = found(|cluster| {
+            if let Ok(accounting) = &mut cluster.accounting {
+                accounting.associations[1].limits = "gres/gpu:l40s=1".into();
+            }
+        });
+        assert_eq!(association, ["LIMIT_GPU_ONLY"]);
+        let weights = |weights: &'static str| {
+            found(move |cluster| {
+                cluster.partitions[0]
+                    .settings
+                    .set("TRESBillingWeights", weights)
+            })
+        };
+        assert_eq!(weights("CPU=1.0,GRES/gpu=10.0"), ["BILLING_GPU_ONLY"]);
+        assert!(weights("CPU=1.0,GRES/gpu=10.0,GRES/shard=2.5").is_empty());
+    }
+}

@@ -1,9 +1,0 @@
-//! Slurm's settings for a policy, as plain figures: `softmig config` writes them down, `softmig check` compares them.
-
-pub(crate) mod accounting;
-pub(crate) mod gres;
-pub(crate) mod here;
-pub(crate) mod partitions;
-pub(crate) mod qos;
-pub(crate) mod sacct;
-pub(crate) mod tres;
