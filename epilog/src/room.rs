@@ -147,9 +147,10 @@ mod tests {
     }
 
     fn numbers(folder: &Path) -> Vec<u32> {
-        let names = fs::read_dir(folder).into_iter().flatten();
-        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut numbers: Vec<u32> = names
+        let mut numbers: Vec<u32> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .filter_map(|name| name.strip_suffix(".log")?.parse().ok())
             .collect();
         numbers.sort_unstable();

@@ -190,8 +190,7 @@ impl OfNode {
             None => card.and_then(|card| card.memory_bytes),
         };
         // jobstats expects both or neither, and reportseff divides by the first.
-        let total = total.filter(|&total| total > 0);
-        if let (Some(total), Some(peak)) = (total, gpu.memory_peak_bytes) {
+        if let (Some(total @ 1..), Some(peak)) = (total, gpu.memory_peak_bytes) {
             self.gpu_total_memory.insert(index.clone(), total.into());
             self.gpu_used_memory
                 .insert(index.clone(), peak.min(total).into());

@@ -73,8 +73,10 @@ impl Needs {
         if result != CUDA_SUCCESS {
             return None;
         }
-        let mut nodes = nodes.iter().take(count);
-        nodes.try_for_each(|node| self.add_node(*node, depth))
+        nodes
+            .iter()
+            .take(count)
+            .try_for_each(|node| self.add_node(*node, depth))
     }
 
     fn add_node(&mut self, node: CUgraphNode, depth: usize) -> Option<()> {

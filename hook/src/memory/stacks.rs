@@ -161,12 +161,12 @@ fn of_context(gpu: &LimitedGpu, context: u64) -> Holding {
 /// From now on a context has room for this frame.
 fn keep(gpu: &LimitedGpu, context: u64, frame: u32, units: impl FnOnce(u32) -> u32) {
     gpu.holdings().change(Kind::Stacks, context, |known| {
-        let known = known.map(|stacks| Holding {
+        let larger = known.map(|stacks| Holding {
             count: frame,
             units: units(stacks.units),
             ..stacks
         });
-        (known, ())
+        (larger, ())
     });
 }
 
@@ -205,12 +205,12 @@ pub(crate) fn set_limit(limit: CUlimit, value: usize, call: impl FnOnce() -> CUr
             ledger::charged(&gpu, more, c"cuCtxSetLimit", call, || {
                 nvml_usage::promise(&gpu, more);
                 gpu.holdings().change(Kind::Stacks, context, |known| {
-                    let known = known.map(|stacks| Holding {
+                    let larger = known.map(|stacks| Holding {
                         units: stacks.units.saturating_add(more),
                         other: heap.max(before),
                         ..stacks
                     });
-                    (known, ())
+                    (larger, ())
                 });
             })
         }

@@ -91,12 +91,12 @@ pub(crate) fn map(
     let (is_known, needed) = holdings.change(Kind::Handle, handle, |known| {
         let missing = |held: &Holding| units(end).saturating_sub(held.units).min(reserved);
         let needed = known.as_ref().map_or(0, missing);
-        let known = known.map(|held| Holding {
+        let counted = known.map(|held| Holding {
             count: held.count.saturating_add(1),
             units: held.units.saturating_add(needed),
             ..held
         });
-        (known, (known.is_some(), needed))
+        (counted, (counted.is_some(), needed))
     });
     if let Some(gpu) = gpu {
         let spare = reserved.saturating_sub(needed);
@@ -162,11 +162,11 @@ pub(crate) fn retain(
     };
     let more = |name| {
         holdings.change(Kind::Handle, name, |known| {
-            let known = known.map(|held| Holding {
+            let counted = known.map(|held| Holding {
                 count: held.count.saturating_add(1),
                 ..held
             });
-            (known, known.is_some())
+            (counted, counted.is_some())
         })
     };
     let mapping = holdings.get(Kind::Mapping, address);

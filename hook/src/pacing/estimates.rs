@@ -248,9 +248,10 @@ mod tests {
     #[test]
     fn work_with_the_same_place_takes_it_over_and_is_never_taken_for_the_other() {
         let (estimates, one) = (none(), work(0x5000, 1));
-        let other = (1..).map(|at| work(0x5000 + at * 0x100, 1));
-        let mut other = other.filter(|key| key.place == one.place);
-        let other = other.next().unwrap();
+        let other = (1..)
+            .map(|at| work(0x5000 + at * 0x100, 1))
+            .find(|key| key.place == one.place)
+            .unwrap();
         for _ in 0..9 {
             estimates.learn(one, 70_000);
         }

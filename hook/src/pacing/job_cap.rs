@@ -95,10 +95,13 @@ impl Own {
     /// The least credit, on the clock, of the other GPUs for which threads wait.
     fn of_others(&self, now: u64) -> i64 {
         let rate = self.rate_with(0, true);
-        let others = self.pull.gang.others(now, 0);
-        let others = others.filter(|other| other.is_waited_for);
-        let credits = others.map(|other| other.pace.credit(now, rate));
-        credits.min().unwrap_or(i64::MAX)
+        self.pull
+            .gang
+            .others(now, 0)
+            .filter(|other| other.is_waited_for)
+            .map(|other| other.pace.credit(now, rate))
+            .min()
+            .unwrap_or(i64::MAX)
     }
 
     /// The work in flight, on the clock.

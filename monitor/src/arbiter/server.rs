@@ -231,8 +231,11 @@ impl Server {
         // An earlier process may have had its number.
         let has_number = |it: &Process| it.client.pid == client.pid;
         self.look_for_the_dead(has_number);
-        let known = self.processes.iter().find(|(_, it)| has_number(it));
-        let known = known.map(|(&number, _)| number);
+        let known = self
+            .processes
+            .iter()
+            .find(|(_, it)| has_number(it))
+            .map(|(&number, _)| number);
         if let Some(number) = known {
             self.give_up(number, id);
         }
@@ -255,8 +258,11 @@ impl Server {
         self.seats
             .retain(|&uid, counted| uid == client.uid || Arc::strong_count(counted) > 1);
         let count = Arc::clone(self.seats.entry(client.uid).or_default());
-        let process = self.processes.get(&number).and_then(|it| it.pidfd.file());
-        let process = process.and_then(|file| file.try_clone().ok());
+        let process = self
+            .processes
+            .get(&number)
+            .and_then(|it| it.pidfd.file())
+            .and_then(|file| file.try_clone().ok());
         let sat = gpu.and_then(|gpu| gpu.sit(admission, client.pid, process, &count));
         let (seat, page) = sat.map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {

@@ -266,11 +266,13 @@ impl Session {
             }
             true
         });
-        let own = told.iter().filter(|it| groups.contains(&group(it)));
-        let own = own.map(|it| Channel {
-            client: it.client,
-            handle: it.handle,
-        });
+        let own = told
+            .iter()
+            .filter(|it| groups.contains(&group(it)))
+            .map(|it| Channel {
+                client: it.client,
+                handle: it.handle,
+            });
         (!is_busy).then(|| Channels::of(own.collect()))
     }
 

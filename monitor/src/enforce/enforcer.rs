@@ -165,8 +165,10 @@ impl Enforcer {
 
     fn strays(&mut self, sight: &Sight) -> Vec<Stray> {
         let now = self.start.elapsed();
-        let known = self.strays.take();
-        let known = known.filter(|(at, _)| now.saturating_sub(*at) < STRAYS_EVERY);
+        let known = self
+            .strays
+            .take()
+            .filter(|(at, _)| now.saturating_sub(*at) < STRAYS_EVERY);
         let (at, found) = known.unwrap_or_else(|| {
             let found = strays(&self.proc, sight, &mut self.scan, MOST_OF_A_SCAN);
             // The pause begins where the scan ends.

@@ -87,9 +87,11 @@ impl Whole<'_> {
             .into_iter()
             .flatten()
             .flatten();
-        let users = steps.map(|step| step.path().join("user"));
-        let users = users.filter(|folder| folder.join("cgroup.kill").exists());
-        users.filter(|folder| !self.has_spared(folder)).collect()
+        steps
+            .map(|step| step.path().join("user"))
+            .filter(|folder| folder.join("cgroup.kill").exists())
+            .filter(|folder| !self.has_spared(folder))
+            .collect()
     }
 
     /// Whether a process in a control group or in one below is root's or older than the limits.

@@ -231,9 +231,10 @@ impl Judge {
     /// All that is wrong in a look.
     fn faults(&self, look: &Look) -> Vec<Offence> {
         let of_tenants = look.tenants.iter().flat_map(|tenant| {
-            let rules = Rule::ALL.into_iter();
-            let rules = rules.filter(|&rule| self.is_fault(rule, tenant));
-            rules.map(|rule| self.fault(rule, tenant))
+            Rule::ALL
+                .into_iter()
+                .filter(|&rule| self.is_fault(rule, tenant))
+                .map(|rule| self.fault(rule, tenant))
         });
         let of_strays = look.strays.iter().flat_map(|stray| {
             let holders: BTreeSet<&Holder> =
@@ -313,9 +314,11 @@ impl Judge {
             Rule::Seat | Rule::OtherGpu | Rule::NoConf | Rule::OutsideJobs => {
                 // A desktop outside every job is left alone.
                 let counts = |computes| computes || rule != Rule::OutsideJobs;
-                let mortal = concerned.iter().filter(|it| it.spared.is_none());
-                let mortal = mortal.filter(|it| counts(it.computes));
-                mortal.map(|it| it.id).collect()
+                concerned
+                    .iter()
+                    .filter(|it| it.spared.is_none() && counts(it.computes))
+                    .map(|it| it.id)
+                    .collect()
             }
         };
         Offence {

@@ -82,8 +82,10 @@ impl Scene<'_> {
             (None, Some(sluid)) => Holder::Sluid(sluid.clone()),
             (None, None) => return None,
         };
-        let conf = job.job.and_then(|id| self.sight.confs.jobs.get(&id));
-        let conf = conf.and_then(|conf| conf.as_ref().ok());
+        let conf = job
+            .job
+            .and_then(|id| self.sight.confs.jobs.get(&id))
+            .and_then(|conf| conf.as_ref().ok());
         let uuid = gpu.holding.uuid.clone()?;
         let (index, is_mig) = self.gpu(&uuid)?;
         // softmig has no limits on it.

@@ -334,10 +334,13 @@ impl Sharing {
         if !self.jobs.values().any(|it| it.held == Some(Held::Ahead)) {
             return;
         }
-        let used = self.jobs.values();
-        let used = used.map(|it| it.resident.min(it.pending) + it.unseated + it.changing);
+        let used: Nanos = self
+            .jobs
+            .values()
+            .map(|it| it.resident.min(it.pending) + it.unseated + it.changing)
+            .sum();
         self.waited += time;
-        self.idle += (time - used.sum::<Nanos>()).max(0);
+        self.idle += (time - used).max(0);
         if self.waited < PATIENCE {
             return;
         }
@@ -541,8 +544,10 @@ impl JobState {
             Some(Held::Capped) => Some(self.to_virtual(resume_credit(self.share) - self.credit)),
             None if !self.wishes => None,
             None => {
-                let lead = least.map(|least| self.max_lead() - (self.virtual_time - least));
-                let lead = lead.map(|left| share_of(self.share, left));
+                let lead = least.map(|least| {
+                    let left = self.max_lead() - (self.virtual_time - least);
+                    share_of(self.share, left)
+                });
                 self.until_capped().into_iter().chain(lead).min()
             }
         }

@@ -174,17 +174,19 @@ impl Books {
         {
             // Slurm has started it anew, or gave its number to another.
             let old = self.jobs.remove(&id);
-            let gpus = old.into_iter().flat_map(|known| known.gpus);
-            let gpus = gpus.map(|(uuid, past)| {
-                let new = Past {
-                    base: past.last,
-                    last: past.last,
-                    began: moment.running.as_secs_f64(),
-                    active: moment.running.as_secs_f64(),
-                    ..Past::default()
-                };
-                (uuid, new)
-            });
+            let gpus = old
+                .into_iter()
+                .flat_map(|known| known.gpus)
+                .map(|(uuid, past)| {
+                    let new = Past {
+                        base: past.last,
+                        last: past.last,
+                        began: moment.running.as_secs_f64(),
+                        active: moment.running.as_secs_f64(),
+                        ..Past::default()
+                    };
+                    (uuid, new)
+                });
             let new = Known {
                 since: about.since,
                 gpus: gpus.collect(),

@@ -223,8 +223,10 @@ impl Classes {
             standing.user.is_none() && standing.class.as_deref() == Some(class)
         });
         found.ok_or_else(|| {
-            let names = self.standings.iter();
-            let names = names.filter_map(|standing| standing.class.as_deref());
+            let names = self
+                .standings
+                .iter()
+                .filter_map(|standing| standing.class.as_deref());
             format!("class {class} does not exist; {}", meant(class, names))
         })
     }

@@ -183,9 +183,10 @@ impl PacedGpu {
         let recently = now.saturating_sub(FORGET_AFTER_NS);
         let ask = |are_latest: bool| {
             let slots = || {
-                let slots = self.streams.each();
-                let slots = slots.filter(move |slot| (slot.since() >= last) == are_latest);
-                slots.filter(move |slot| !slot.is_done() || slot.since() > recently)
+                self.streams
+                    .each()
+                    .filter(move |slot| (slot.since() >= last) == are_latest)
+                    .filter(move |slot| !slot.is_done() || slot.since() > recently)
             };
             // If there are too many streams, each sample asks others of them.
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;

@@ -335,8 +335,12 @@ impl Run {
         let reserved: Nanos = pausing
             .map(|it| share_of(it.share, it.leaves - it.comes))
             .sum();
-        let programs = case.slots.iter().flat_map(|it| &it.plans);
-        let mut programs = programs.flat_map(|it| &it.programs).map(|it| it.1);
+        let mut programs = case
+            .slots
+            .iter()
+            .flat_map(|it| &it.plans)
+            .flat_map(|it| &it.programs)
+            .map(|it| it.1);
         let is_false = |it| matches!(it, Program::Stuck | Program::Ticks { .. });
         let idle = if programs.any(is_false) {
             40 * MS
