@@ -70,9 +70,10 @@ impl Window {
             charged: gpu.charged_seconds - then.charged_seconds,
             wall: gpu.known_seconds - then.known_seconds,
         };
-        match used.wall > 0.0 && used.charged >= 0.0 {
-            true => used,
-            false => whole,
+        if used.wall > 0.0 && used.charged >= 0.0 {
+            used
+        } else {
+            whole
         }
     }
 }

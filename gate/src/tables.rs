@@ -95,9 +95,10 @@ pub(crate) fn in_bpf(folder: &Path) -> Result<(), GateError> {
     let none = || GateError::NoFileSystem(folder.into());
     let parent = folder.parent().ok_or_else(none)?;
     let system = rustix::fs::statfs(parent).map_err(|_| none())?;
-    match system.f_type == MAGIC {
-        true => Ok(()),
-        false => Err(none()),
+    if system.f_type == MAGIC {
+        Ok(())
+    } else {
+        Err(none())
     }
 }
 

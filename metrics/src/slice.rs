@@ -132,9 +132,10 @@ pub(crate) fn add(page: &mut Page, node: &Node) {
         info.add(&labels, 1.0);
     }
     for metric in METRICS {
-        let family = match metric.is_counter {
-            true => page.counter(metric.name, metric.help),
-            false => page.gauge(metric.name, metric.help),
+        let family = if metric.is_counter {
+            page.counter(metric.name, metric.help)
+        } else {
+            page.gauge(metric.name, metric.help)
         };
         for (job, slice, gpu) in node.slices() {
             if let Some(value) = (metric.value)((job, slice, gpu)) {

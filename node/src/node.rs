@@ -127,9 +127,10 @@ impl Node {
 
     /// The run folder, made when missing: `/run` is empty after each boot.
     pub fn make(&self) -> Result<Run> {
-        let dir = match self.mounts {
-            true => run_folder::make(&self.run, self.owner)?,
-            false => Dir::make(&self.run, self.owner)?,
+        let dir = if self.mounts {
+            run_folder::make(&self.run, self.owner)?
+        } else {
+            Dir::make(&self.run, self.owner)?
         };
         Ok(Run::lock(dir, self.mounts))
     }

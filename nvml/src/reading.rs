@@ -46,9 +46,10 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
             Err(error) => first.say(format!("MIG: {error}")),
             Ok(mig) => {
                 let divided = mig.is_some_and(|mig| mig.current);
-                let all = match divided {
-                    true => instances(&device, &mut gpu.instances),
-                    false => Ok(()),
+                let all = if divided {
+                    instances(&device, &mut gpu.instances)
+                } else {
+                    Ok(())
                 };
                 gpu.mig = mig;
                 gpu.standing = MigState::of(mig, gpu.instances.len());

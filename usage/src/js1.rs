@@ -172,9 +172,10 @@ impl Js1 {
         };
         let mut all = before.clone();
         all.add(self);
-        match all == before {
-            true => Ok(None),
-            false => all.encode().map(Some),
+        if all == before {
+            Ok(None)
+        } else {
+            all.encode().map(Some)
         }
     }
 }

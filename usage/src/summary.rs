@@ -164,9 +164,10 @@ fn share(limits: &Limits) -> f64 {
 
 /// A time, from a file that may hold anything.
 fn time(seconds: f64) -> f64 {
-    match seconds.is_finite() {
-        true => seconds.max(0.0),
-        false => 0.0,
+    if seconds.is_finite() {
+        seconds.max(0.0)
+    } else {
+        0.0
     }
 }
 

@@ -35,9 +35,10 @@ impl Slice {
         let _errno = Errno::save();
         let held = gpu.held();
         // Other processes may have ended.
-        let held = match held > gpu.held_here().into() {
-            true => device::held(gpu.uuid()),
-            false => held,
+        let held = if held > gpu.held_here().into() {
+            device::held(gpu.uuid())
+        } else {
+            held
         };
         Some(Self {
             limit: bytes(gpu.limit()),

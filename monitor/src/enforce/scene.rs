@@ -106,9 +106,10 @@ impl Scene<'_> {
             if known.given.contains(&(uuid.clone(), pid)) {
                 Seat::Given
             } else if is_judged && is_users && is_late && !self.is_excused(pid) {
-                match self.has_library(pid) {
-                    true => Seat::Expected,
-                    false => Seat::None,
+                if self.has_library(pid) {
+                    Seat::Expected
+                } else {
+                    Seat::None
                 }
             } else {
                 Seat::Excused

@@ -177,10 +177,11 @@ mod tests {
         let server = Server::start(&path, FOR_ROOT, turns).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let expected = match rustix::process::geteuid().is_root() {
-            true => turns(),
+        let expected = if rustix::process::geteuid().is_root() {
+            turns()
+        } else {
             // No other user is told anything.
-            false => ask(Path::new("/dev/null/none")),
+            ask(Path::new("/dev/null/none"))
         };
         for _ in 0..3 {
             let told = ask(&path);

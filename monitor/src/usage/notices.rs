@@ -57,13 +57,16 @@ impl Notices {
         for job in &node.jobs {
             for gpu in &job.gpus {
                 let key = (job.job, gpu.uuid.clone());
-                let first = || match is_new {
-                    true => Known::new(job),
-                    // How much of its memory it holds is about now.
-                    false => Known {
-                        is_nearly_full: false,
-                        ..Known::told(job, gpu)
-                    },
+                let first = || {
+                    if is_new {
+                        Known::new(job)
+                    } else {
+                        // How much of its memory it holds is about now.
+                        Known {
+                            is_nearly_full: false,
+                            ..Known::told(job, gpu)
+                        }
+                    }
                 };
                 let known = self.known.entry(key.clone()).or_insert_with(first);
                 if (known.since - job.since).abs() > SAME {

@@ -118,10 +118,11 @@ impl Policy {
             users: file.users,
         };
         let classes = Classes::check(tables, gpus, text)?;
-        let reservables = match file.reservable.is_empty() {
-            true => Vec::new(),
+        let reservables = if file.reservable.is_empty() {
+            Vec::new()
+        } else {
             // Only here, since it looks for the machine's time zone.
-            false => reservable::check(file.reservable, gpus, &zone(), text)?,
+            reservable::check(file.reservable, gpus, &zone(), text)?
         };
         let mps = file.legacy.check(gpus);
         let gates = Gates::check(file.gate, &classes, gpus, text)?;

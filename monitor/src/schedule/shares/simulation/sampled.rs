@@ -50,9 +50,10 @@ impl Sampler {
     fn interval(&mut self, now: Nanos) -> Nanos {
         let random = now.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let some = |time: Nanos| (random as Nanos * time) >> 32;
-        let next = match std::mem::take(&mut self.is_woken) {
-            true => FIRST + some(FIRST),
-            false => self.interval * 3 / 2,
+        let next = if std::mem::take(&mut self.is_woken) {
+            FIRST + some(FIRST)
+        } else {
+            self.interval * 3 / 2
         };
         self.interval = next.min(LONGEST);
         if next < LONGEST {
