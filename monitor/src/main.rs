@@ -66,7 +66,7 @@ fn be_outside() -> anyhow::Result<()> {
 /// Looks and tells.
 fn once(node: Node, json: bool) -> anyhow::Result<ExitCode> {
     let turns = socket::ask(&node.run.join(SOCKET));
-    let mut report = Measure::new(node).look();
+    let mut report = Measure::new(node).report();
     report.turns = Some(turns.with_indexes(&report.indexes()));
     let text = if json {
         serde_json::to_string_pretty(&report)? + "\n"

@@ -17,7 +17,7 @@ const SAME: f64 = 0.001;
 #[derive(Debug, Default)]
 pub struct Notices {
     known: BTreeMap<(u32, String), Known>,
-    /// False for the first look without the figures of an earlier monitor: what was before is not new.
+    /// False for the first sample without the figures of an earlier monitor: what was before is not new.
     has_looked: bool,
 }
 
