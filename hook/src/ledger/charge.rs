@@ -12,7 +12,7 @@ use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult}
 
 use super::allocations::{Holding, Holdings, Kind, Known};
 use super::device::LimitedGpu;
-use super::in_progress::Busy;
+use super::in_progress::CallGuard;
 use super::slot::holdings;
 
 /// Asks the driver for something that takes `units`, if the job may have them. `keep` remembers it.
@@ -24,8 +24,8 @@ pub(crate) fn charged(
     call: impl FnOnce() -> CUresult,
     keep: impl FnOnce(),
 ) -> CUresult {
-    let busy = Busy::on(gpu);
-    if !gpu.reserve(&busy, units, function) {
+    let guard = CallGuard::on(gpu);
+    if !gpu.reserve(&guard, units, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let result = call();
@@ -67,7 +67,7 @@ pub(crate) struct Ending {
     name: u64,
     way: Way,
     known: Option<(&'static Holdings, Known)>,
-    _busy: Option<Busy>,
+    _guard: Option<CallGuard>,
 }
 
 impl Ending {
@@ -87,7 +87,7 @@ impl Ending {
             name,
             way,
             known,
-            _busy: gpu.as_ref().map(Busy::on),
+            _guard: gpu.as_ref().map(CallGuard::on),
         }
     }
 

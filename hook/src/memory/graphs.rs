@@ -15,7 +15,7 @@ use crate::driver::args::{Given, Out, zeroed};
 use crate::driver::cuda_queries;
 use crate::driver::stream::Stream;
 use crate::identity::gate;
-use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here, nvml_usage, pools};
+use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, here, nvml_usage, pools};
 use crate::memory::stacks;
 use crate::os::cells::Mapped;
 use crate::pacing::{self, UNKNOWN_NS, Work};
@@ -144,8 +144,8 @@ fn made(
     let Some(gpu) = here.or_else(|| needs.gpu()) else {
         return call();
     };
-    let busy = Busy::on(&gpu);
-    if here.is_some() && !stacks::reserve(&gpu, &busy, needs.frame, function) {
+    let guard = CallGuard::on(&gpu);
+    if here.is_some() && !stacks::reserve(&gpu, &guard, needs.frame, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if let Some(gpu) = needs.gpu()
@@ -212,11 +212,11 @@ fn made_with_params(
     let Some(gpu) = needs.gpu() else {
         return made(graph, name, call, exec);
     };
-    let busy = Busy::on(&gpu);
-    if !gpu.reserve(&busy, units, name) {
+    let guard = CallGuard::on(&gpu);
+    if !gpu.reserve(&guard, units, name) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    drop(busy);
+    drop(guard);
     let result = made(graph, name, call, exec);
     pools::graphs_grew(&gpu, units);
     result
@@ -273,7 +273,7 @@ pub(crate) fn launched(
 struct Growth {
     gpu: LimitedGpu,
     units: u32,
-    _busy: Busy,
+    _guard: CallGuard,
 }
 
 impl Growth {
@@ -286,14 +286,14 @@ impl Growth {
         let (Some(held), Some(gpu)) = (held, gpu) else {
             return Ok(None);
         };
-        let busy = Busy::on(&gpu);
-        if !gpu.reserve(&busy, held.units, function) {
+        let guard = CallGuard::on(&gpu);
+        if !gpu.reserve(&guard, held.units, function) {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         Ok(Some(Self {
             gpu,
             units: held.units,
-            _busy: busy,
+            _guard: guard,
         }))
     }
 
@@ -328,7 +328,7 @@ pub(crate) fn trim(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresul
         && gate::is_limited_process()
         && let Some(gpu) = LimitedGpu::on(device)
     {
-        let _busy = Busy::on(&gpu);
+        let _guard = CallGuard::on(&gpu);
         pools::refresh_graphs(&gpu);
     }
     result

@@ -17,7 +17,7 @@ use crate::driver::device;
 use crate::driver::stream::{Stream, relaxed};
 use crate::identity::gate;
 use crate::ledger::pools::{self, Pool};
-use crate::ledger::{self, Busy, Kind, LimitedGpu, here};
+use crate::ledger::{self, CallGuard, Kind, LimitedGpu, here};
 use crate::os;
 
 /// A pool grows by multiples of this (research/gpu-memory.md).
@@ -55,9 +55,9 @@ pub(crate) fn alloc(
         return call();
     };
     let gpu = *pool.gpu();
-    let busy = Busy::on(&gpu);
+    let guard = CallGuard::on(&gpu);
     let currents = pools::currents();
-    let Some(units) = reserve(&gpu, &busy, &pool, (bytes as u64, stream), function) else {
+    let Some(units) = reserve(&gpu, &guard, &pool, (bytes as u64, stream), function) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let result = call();
@@ -75,7 +75,7 @@ pub(crate) fn alloc(
 /// charged when the graph is launched.
 fn reserve(
     gpu: &LimitedGpu,
-    busy: &Busy,
+    guard: &CallGuard,
     pool: &Pool,
     (bytes, stream): (u64, Stream),
     function: &CStr,
@@ -101,7 +101,7 @@ fn reserve(
         os::pause();
     }
     pools::give_back(gpu);
-    let is_there = gpu.reserve_quietly(with_step) || gpu.reserve(busy, with_step, function);
+    let is_there = gpu.reserve_quietly(with_step) || gpu.reserve(guard, with_step, function);
     is_there.then_some(with_step)
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn trim(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUres
     let result = call();
     if result == CUDA_SUCCESS && gate::is_limited_process() {
         let gpu = here();
-        let _busy = gpu.as_ref().map(Busy::on);
+        let _guard = gpu.as_ref().map(CallGuard::on);
         pools::refresh(pool);
     }
     result
