@@ -373,8 +373,8 @@ fn a_process_has_one_seat_at_each_gpu() {
     let tenants = node.tenants();
     assert_eq!((tenants.len(), tenants[0].standing.seats), (1, 1));
     // The last one is the one that gets turns.
-    seats[1].seat().wish().store(1, SeqCst);
-    seats[1].ring();
+    seats[1].seat().wants_gpu().store(1, SeqCst);
+    seats[1].wake();
     node.wait_until(|it| it[0].standing.holds);
     assert_ne!(seats[1].seat().turn().load(SeqCst) & OPEN, 0);
     assert_eq!(seats[0].seat().turn().load(SeqCst) & OPEN, 0);

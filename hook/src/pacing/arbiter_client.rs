@@ -196,7 +196,7 @@ impl ArbiterClient {
     pub(super) fn tell_channels(&self) {
         if let Some(seat) = self.seat() {
             channels::tell(seat);
-            ring(seat);
+            wake_arbiter(seat);
         }
     }
 
@@ -298,10 +298,10 @@ impl ArbiterClient {
 
     /// Tells the arbiter that this process wants the GPU, or has work there.
     fn want(&self, seat: &Seat, now: u64) {
-        if seat.wish().swap(1, Ordering::SeqCst) == 0 {
+        if seat.wants_gpu().swap(1, Ordering::SeqCst) == 0 {
             // It is silent while no process wants anything.
             self.silent_since.store(now, Ordering::Relaxed);
-            ring(seat);
+            wake_arbiter(seat);
         }
     }
 
@@ -365,25 +365,25 @@ impl ArbiterClient {
 
     /// Tells the arbiter that this process is done with a turn, and its wish for the next.
     fn say_done(&self, seat: &Seat, turn: u32, wish: u32) {
-        seat.wish().store(wish, Ordering::SeqCst);
+        seat.wants_gpu().store(wish, Ordering::SeqCst);
         seat.done().store(turn, Ordering::SeqCst);
         if self.wish() != 0 {
             // A thread that began to wait meanwhile must not be forgotten.
-            seat.wish().store(1, Ordering::SeqCst);
+            seat.wants_gpu().store(1, Ordering::SeqCst);
         }
-        ring(seat);
+        wake_arbiter(seat);
     }
 
     /// Whether nothing was heard of the arbiter for too long: then this process is on its own again.
     fn is_gone(&self, seat: &Seat, now: u64) -> bool {
-        let beat = seat.beat().load(Ordering::Relaxed);
+        let beat = seat.heartbeat().load(Ordering::Relaxed);
         let heard = beat.max(self.silent_since.load(Ordering::Relaxed)).min(now);
         let silent = now.saturating_sub(heard);
         if silent < SILENT_AFTER_NS || silent < GONE_AFTER_NS && os::is_listening(ARBITER_SOCKET) {
             return false;
         }
         // If the arbiter ever goes on, it must not wait for this process.
-        seat.wish().store(0, Ordering::SeqCst);
+        seat.wants_gpu().store(0, Ordering::SeqCst);
         self.seat.forget();
         self.ask_at
             .store(now.saturating_add(RECONNECT_AFTER_NS), Ordering::Relaxed);
@@ -436,9 +436,9 @@ impl ArbiterClient {
     }
 }
 
-fn ring(seat: &Seat) {
-    seat.bell().fetch_add(1, Ordering::SeqCst);
-    os::wake_all(seat.bell());
+fn wake_arbiter(seat: &Seat) {
+    seat.wakes().fetch_add(1, Ordering::SeqCst);
+    os::wake_all(seat.wakes());
 }
 
 /// Whether turns are for this process: the arbiter knows jobs alone.

@@ -24,7 +24,7 @@ fn stand() -> Stand {
     let seat = seat_of_test();
     let arbiter = alone();
     arbiter.seat.keep(seat);
-    seat.beat().store(NOW, Ordering::SeqCst);
+    seat.heartbeat().store(NOW, Ordering::SeqCst);
     Stand { arbiter, seat }
 }
 
@@ -72,7 +72,7 @@ impl Stand {
     /// rung.
     fn said(&self) -> (u32, u32, u32) {
         let seat = self.seat;
-        let [wish, done, bell] = [seat.wish(), seat.done(), seat.bell()];
+        let [wish, done, bell] = [seat.wants_gpu(), seat.done(), seat.wakes()];
         let [wish, done, bell] = [wish, done, bell].map(|word| word.load(Ordering::SeqCst));
         (wish, done, bell)
     }
@@ -257,7 +257,7 @@ fn what_was_used_before_there_was_a_seat_is_not_told() {
 #[test]
 fn each_seat_has_the_place_of_the_last() {
     let folder = tempfile::tempdir().unwrap();
-    let at = core::ptr::from_ref(seat_of_test().beat()).addr() % Seat::SIZE;
+    let at = core::ptr::from_ref(seat_of_test().heartbeat()).addr() % Seat::SIZE;
     let file = |beat: u64| {
         let path = folder.path().join(beat.to_string());
         let mut page = vec![0; Seat::SIZE];
@@ -270,7 +270,7 @@ fn each_seat_has_the_place_of_the_last() {
     for beat in 2..100 {
         let seat = page_of(&file(beat), Some(first)).unwrap();
         assert!(core::ptr::eq(first, seat), "{beat}");
-        assert_eq!(first.beat().load(Ordering::SeqCst), beat);
+        assert_eq!(first.heartbeat().load(Ordering::SeqCst), beat);
     }
 }
 
@@ -456,7 +456,7 @@ fn a_turn_whose_time_is_over_is_given_back_by_any_thread() {
 fn an_arbiter_that_is_heard_is_waited_for_and_one_that_is_not_is_left() {
     let stand = stand();
     for late in (0..10).map(|at| at * 20 * MS) {
-        stand.seat.beat().store(NOW + late, Ordering::SeqCst);
+        stand.seat.heartbeat().store(NOW + late, Ordering::SeqCst);
         let now = NOW + late + SILENT_AFTER_NS - MS;
         assert_eq!(stand.may(now, 0, 0), Some(Admission::WaitForTurn(0)));
     }

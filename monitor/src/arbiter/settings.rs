@@ -23,7 +23,7 @@ pub struct Settings {
     pub rules: Rules,
     /// How jobs share a GPU.
     pub scheduler: node_conf::Scheduler,
-    /// Where it is kept what was measured of GPUs' own schedulers; `None` if nothing is to be known of that.
+    /// The node with the results of measuring GPUs' own schedulers; `None` if they are not to be used.
     pub node: Option<Node>,
     /// The part that admits processes to GPUs; `None` where all are admitted.
     pub gate: Option<Keeper>,

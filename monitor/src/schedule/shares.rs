@@ -96,7 +96,7 @@ pub struct Observed {
     /// Time that it had work on the GPU or waiting for it, as its processes say.
     pub pending: Nanos,
     /// Whether it wants the GPU now, as they say.
-    pub wishes: bool,
+    pub wants_gpu: bool,
     /// Times that its slice ended with work left.
     pub cut: u32,
     /// Times that it yielded before.
@@ -144,9 +144,9 @@ struct JobState {
     /// GPU time that it may still use if it is capped; negative for a debt. At most one burst either way.
     credit: Nanos,
     charged: Nanos,
-    wishes: bool,
-    /// The last look at which it wished.
-    wished: Option<Nanos>,
+    wants_gpu: bool,
+    /// The last look at which it wanted the GPU.
+    wanted_gpu: Option<Nanos>,
     /// Whether it wanted the GPU and had credit at the last look.
     is_backlogged: bool,
     /// When it last was on the GPU, or could not be.
@@ -201,15 +201,15 @@ impl Sharing {
     }
 
     /// Adds a job, or changes its share. A new job has no credit; of `credit` only a debt counts.
-    pub fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
+    pub fn add(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
         let state = self.jobs.entry(job).or_insert_with(|| JobState {
             share,
             mode,
             virtual_time: self.virtual_time,
             credit: credit.clamp(-burst(share), 0),
             charged: 0,
-            wishes: false,
-            wished: None,
+            wants_gpu: false,
+            wanted_gpu: None,
             is_backlogged: false,
             served: self.looked,
             waited_for_from: self.looked,
@@ -234,7 +234,7 @@ impl Sharing {
     }
 
     /// The job's last process has gone. The job is forgotten when its debt is paid.
-    pub fn leave(&mut self, job: Job) {
+    pub fn remove(&mut self, job: Job) {
         if let Some(state) = self.jobs.get_mut(&job) {
             state.has_processes = false;
         }
@@ -348,7 +348,8 @@ impl Sharing {
             let until = self.looked + CLASSIFY_EVERY;
             let free = self.jobs.values_mut();
             // A job that has just ended its work wants nothing any more.
-            let waited_for = free.filter(|it| it.held.is_none() && it.is_backlogged && it.wishes);
+            let waited_for =
+                free.filter(|it| it.held.is_none() && it.is_backlogged && it.wants_gpu);
             waited_for.for_each(|it| it.waited_for_from = until);
         }
         (self.waited, self.idle) = (0, 0);
@@ -359,8 +360,8 @@ impl Sharing {
         let now = self.looked;
         let mut reached: Option<Nanos> = None;
         for state in self.jobs.values_mut() {
-            if state.wishes {
-                state.wished = Some(now);
+            if state.wants_gpu {
+                state.wanted_gpu = Some(now);
             }
             let was_backlogged = state.is_backlogged;
             state.is_backlogged = state.wants(now) && state.held != Some(Held::Capped);
@@ -396,7 +397,7 @@ impl Sharing {
         }
         // A program that wants the GPU for a moment now and then is there, also while it wants nothing.
         let since = self.looked - CLASSIFY_EVERY;
-        let is_there = |it: &JobState| it.wished.is_some_and(|wished| wished >= since);
+        let is_there = |it: &JobState| it.wanted_gpu.is_some_and(|wanted_gpu| wanted_gpu >= since);
         let jobs = self.jobs.iter();
         let yielding: Vec<Job> = jobs
             .filter(|(_, it)| it.yields && is_there(it))
@@ -422,7 +423,7 @@ impl Sharing {
             let has_credit = state.has_credit();
             let lead = state.virtual_time - least.unwrap_or(state.virtual_time);
             // The log shows use whatever a job says, and a held job stays held although it says nothing.
-            let uses = state.wishes || state.resident > 0 || state.held.is_some();
+            let uses = state.wants_gpu || state.resident > 0 || state.held.is_some();
             let was_held = state.held.is_some();
             state.held = if uses && !has_credit {
                 Some(Held::Capped)
@@ -439,12 +440,12 @@ impl Sharing {
 
     /// The time of the next look: before any job could exceed a bound.
     fn next(&self) -> Option<Nanos> {
-        // Also a job that is not waited for any more: it may be served again, and no bell tells.
-        let is_shared = self.jobs.values().filter(|it| it.wishes).count() > 1;
+        // Also a job that is not waited for any more: it may be served again, and nothing wakes the arbiter.
+        let is_shared = self.jobs.values().filter(|it| it.wants_gpu).count() > 1;
         let least = self.least_virtual_time().filter(|_| is_shared);
         let until = self.jobs.values().filter_map(|it| it.until_next(least));
         let soonest = until.chain(is_shared.then_some(MAX_INTERVAL)).min()?;
-        // A job that rests may begin at any time: a bell is not heard before the next look.
+        // A job that rests may begin at any time: a wake-up does not change that before the next look.
         let free = self.jobs.values().filter(|it| it.held.is_none());
         let soonest = free
             .filter_map(JobState::until_capped)
@@ -477,10 +478,10 @@ impl JobState {
             (self.left, self.cut) = (self.left + new.left, self.cut + new.cut);
         }
         self.stays_idle &= new.left + new.cut == 0;
-        if self.resident > 0 || self.held.is_some() || !self.wishes {
+        if self.resident > 0 || self.held.is_some() || !self.wants_gpu {
             self.served = now;
         }
-        self.wishes = new.wishes;
+        self.wants_gpu = new.wants_gpu;
     }
 
     fn classify(&mut self) {
@@ -504,7 +505,7 @@ impl JobState {
     /// Whether it wants the GPU. A job that says so, could be on the GPU and is not, waits for something else.
     fn wants(&self, now: Nanos) -> bool {
         let is_served = now - self.served <= CLASSIFY_EVERY;
-        self.wishes && is_served && now >= self.waited_for_from
+        self.wants_gpu && is_served && now >= self.waited_for_from
     }
 
     /// The lead over the GPU's virtual time that counts later: that of a job which has used the GPU alone until the next look.
@@ -542,7 +543,7 @@ impl JobState {
         match self.held {
             Some(Held::Ahead) => Some(RECHECK),
             Some(Held::Capped) => Some(self.to_virtual(resume_credit(self.share) - self.credit)),
-            None if !self.wishes => None,
+            None if !self.wants_gpu => None,
             None => {
                 let lead = least.map(|least| {
                     let left = self.max_lead() - (self.virtual_time - least);

@@ -75,7 +75,7 @@ impl ArbiterClient {
         let is_busy = in_flight > 0 || self.waiting.load(Ordering::SeqCst) > 0 || !is_idle;
         if turn & CONTENDED == 0 {
             if !is_busy {
-                seat.wish().store(0, Ordering::SeqCst);
+                seat.wants_gpu().store(0, Ordering::SeqCst);
                 return Duty::Rest;
             }
             self.want(seat, now);

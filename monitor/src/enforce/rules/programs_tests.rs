@@ -61,16 +61,16 @@ fn programs_one_after_the_other_pay_for_all_they_had() {
         let observed = Observed {
             resident: if is_on { nanos(STEP) } else { 0 },
             pending: if is_there { nanos(STEP) } else { 0 },
-            wishes: is_there,
+            wants_gpu: is_there,
             ..Observed::default()
         };
         sharing.look(nanos(now), &[(JOB, observed)].into());
         book.add(&sharing.take_book());
         let was_there = std::mem::replace(&mut is_there, now % (PROGRAM + PAUSE) < PROGRAM);
         if is_there && !was_there {
-            sharing.come(JOB, quarter, Mode::Hard, 0);
+            sharing.add(JOB, quarter, Mode::Hard, 0);
         } else if was_there && !is_there {
-            sharing.leave(JOB);
+            sharing.remove(JOB);
         }
         if now % LOOK != 0 {
             continue;

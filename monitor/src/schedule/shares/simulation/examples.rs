@@ -155,7 +155,7 @@ fn after_a_minute_alone(mode: Mode, programs: &[Program]) -> (Vec<f64>, Nanos) {
     let mut gpu = Gpu::new(0);
     let share = Share::new(1, 4).unwrap();
     let come = |gpu: &mut Gpu, number: usize| {
-        gpu.come(Job(number as u32), share, mode);
+        gpu.add_job(Job(number as u32), share, mode);
         gpu.add(Job(number as u32), true, Program::Rest);
     };
     let minute = 60_000 * MS;

@@ -139,7 +139,7 @@ impl Case {
                     }
                     (Some(&(_, program)), Some(sim)) => gpu.run(sim, program),
                     (Some(&(_, program)), None) => {
-                        gpu.come(Job(number), self.slots[life.slot].share, life.plan.mode);
+                        gpu.add_job(Job(number), self.slots[life.slot].share, life.plan.mode);
                         *sim = Some(gpu.add(Job(number), true, program));
                     }
                     (None, _) => {}
@@ -187,7 +187,7 @@ impl Case {
                     continue;
                 }
                 if sharing.standing(job).is_none() {
-                    sharing.come(job, share, mode, 0);
+                    sharing.add(job, share, mode, 0);
                 }
                 let part = each * used / 100 / pasts.len() as Nanos;
                 let is_on = sharing.state(job).is_some_and(|(is_on, _)| is_on);
@@ -199,7 +199,7 @@ impl Case {
                 let observed = Observed {
                     resident: part.min(most),
                     pending: part.min(most),
-                    wishes: look < LOOKS,
+                    wants_gpu: look < LOOKS,
                     ..Observed::default()
                 };
                 all.insert(job, observed);
