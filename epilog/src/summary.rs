@@ -70,7 +70,7 @@ fn summary(used: &usage::Node, job: &Job, start: Option<u32>, now: i64) -> Optio
     let start = start.map_or(own.since, f64::from);
     let ran = now as f64 - start;
     // The cast cuts what a nonsensical time gives.
-    Js1::of(used, own, &job.node, ran.max(0.0) as u64)
+    Js1::from_job(used, own, &job.node, ran.max(0.0) as u64)
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Keeper {
         };
         let mut node = self.books.note(sample, &moment);
         node.findings = findings;
-        for event in self.notices.of(&node, Instant::now()) {
+        for event in self.notices.new_events(&node, Instant::now()) {
             // It stays in the figures.
             let _ = event.write(&self.node);
         }

@@ -120,7 +120,7 @@ impl Watch {
 
     /// Looks if that is due or the settings are others, and says how long to wait for the next time.
     pub fn round(&mut self) -> Duration {
-        let settings = self.settings.of(&self.node);
+        let settings = self.settings.read_policy(&self.node);
         let is_early = |(due, by): &(Instant, Monitor)| *by == settings && Instant::now() < *due;
         let due = match self.due.filter(is_early) {
             Some((due, _)) => due,

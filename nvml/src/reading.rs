@@ -52,7 +52,7 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
                     Ok(())
                 };
                 gpu.mig = mig;
-                gpu.standing = MigState::of(mig, gpu.instances.len());
+                gpu.standing = MigState::from_mode(mig, gpu.instances.len());
                 if let Err(error) = all {
                     first.say(format!("MIG instances: {error}"));
                     // NVML failed, so the GPU may have instances.

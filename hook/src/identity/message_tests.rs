@@ -18,7 +18,7 @@ macro_rules! examples {
 fn limits(shards: u32, mode: Mode) -> &'static Limits {
     let share = Share::new(shards, 4).unwrap();
     let l40s = TypeName::new("l40s").unwrap();
-    let limits = Limits::new(l40s, share, share.of(45464), mode);
+    let limits = Limits::new(l40s, share, share.part_of(45464), mode);
     Box::leak(Box::new(limits.unwrap()))
 }
 

@@ -40,13 +40,13 @@ pub(crate) fn charged(
 /// Gives back memory that no descriptor can keep.
 #[inline]
 pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    Ending::of(kind, name, Way::TakenOut).around(call)
+    Ending::begin(kind, name, Way::TakenOut).around(call)
 }
 
 /// Gives back one reference to a handle or a piece, which goes with its last.
 #[inline]
 pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    Ending::of(kind, name, Way::OneReference).around(call)
+    Ending::begin(kind, name, Way::OneReference).around(call)
 }
 
 /// The treatment of the entry of something that ends.
@@ -72,7 +72,7 @@ pub(crate) struct Ending {
 
 impl Ending {
     #[inline(never)]
-    pub(crate) fn of(kind: Kind, name: u64, way: Way) -> Self {
+    pub(crate) fn begin(kind: Kind, name: u64, way: Way) -> Self {
         let find = |holdings: &'static Holdings| {
             let known = match way {
                 Way::TakenOut => holdings.take_out(kind, name),

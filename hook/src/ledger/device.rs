@@ -66,7 +66,7 @@ impl LimitedGpu {
 
     /// The calls now.
     pub(crate) fn calls(&self) -> Calls {
-        Calls::of(&self.state.busy)
+        Calls::read(&self.state.busy)
     }
 
     /// The memory that this process holds.
@@ -190,7 +190,7 @@ impl CallGuard {
     /// A call on this GPU.
     #[inline]
     pub(crate) fn on(gpu: &LimitedGpu) -> Self {
-        Self::of(&gpu.state.busy)
+        Self::begin(&gpu.state.busy)
     }
 }
 
@@ -262,7 +262,7 @@ pub(crate) fn limit(
             neighbours::neighbours_memory_mib().map(|mib| mib.map(units_of_mib))
         }
         ProcessRules::Own(limits) => {
-            let memory = number().and_then(|number| limits.of(number).memory);
+            let memory = number().and_then(|number| limits.for_gpu(number).memory);
             let units = |bytes: u64| u32::try_from(bytes / softmig_region::UNIT);
             Some(memory.map(|memory| units(memory.get()).unwrap_or(u32::MAX)))
         }

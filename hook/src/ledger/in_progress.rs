@@ -12,7 +12,7 @@ const BEGUN: u64 = 1 << 32;
 impl CallGuard {
     /// Counts one in [`super::state::GpuState::busy`].
     #[inline]
-    pub(super) fn of(count: &'static AtomicU64) -> Self {
+    pub(super) fn begin(count: &'static AtomicU64) -> Self {
         // SeqCst: a thread that reads the count after the driver's figure sees this, or the figure is without this call.
         count.fetch_add(BEGUN | 1, Ordering::SeqCst);
         Self(count)
@@ -40,7 +40,7 @@ pub(crate) struct Calls(u64);
 
 impl Calls {
     /// The calls at this moment.
-    pub(super) fn of(count: &AtomicU64) -> Self {
+    pub(super) fn read(count: &AtomicU64) -> Self {
         Self(count.load(Ordering::SeqCst))
     }
 

@@ -43,7 +43,7 @@ struct Needs {
 
 impl Needs {
     /// `None` if that cannot be told.
-    fn of(graph: CUgraph) -> Option<Self> {
+    fn from_graph(graph: CUgraph) -> Option<Self> {
         let mut needs = Self::default();
         needs.add(graph, DEPTH)?;
         Some(needs)
@@ -136,7 +136,7 @@ fn made(
     if !gate::is_limited_process() {
         return call();
     }
-    let Some(needs) = Needs::of(graph) else {
+    let Some(needs) = Needs::from_graph(graph) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     // A thread without a context may do this too.
@@ -204,7 +204,7 @@ fn made_with_params(
     if !gate::is_limited_process() {
         return call();
     }
-    let Some(needs) = Needs::of(graph) else {
+    let Some(needs) = Needs::from_graph(graph) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let units = needs.units();
@@ -257,7 +257,7 @@ pub(crate) fn launched(
 ) -> CUresult {
     // Relaxed: a thread that launches a graph has seen it instantiated.
     let may_grow = ANY.load(Ordering::Relaxed) && gate::is_limited_process();
-    let growth = match may_grow.then(|| Growth::of(exec, function)) {
+    let growth = match may_grow.then(|| Growth::reserve(exec, function)) {
         Some(Err(refused)) => return refused,
         Some(Ok(growth)) => growth,
         None => None,
@@ -280,7 +280,7 @@ impl Growth {
     /// Reserves this memory.
     #[cold]
     #[inline(never)]
-    fn of(exec: CUgraphExec, function: &CStr) -> Result<Option<Self>, CUresult> {
+    fn reserve(exec: CUgraphExec, function: &CStr) -> Result<Option<Self>, CUresult> {
         let held = ledger::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
         let gpu = held.and_then(|held| LimitedGpu::on(held.device.into()));
         let (Some(held), Some(gpu)) = (held, gpu) else {

@@ -51,7 +51,7 @@ pub(crate) fn alloc(
     let Some(gpu) = of_stream(stream.handle).filter(|_| bytes > 0) else {
         return call();
     };
-    let Some(pool) = Pool::of(&gpu, pool) else {
+    let Some(pool) = Pool::resolve(&gpu, pool) else {
         return call();
     };
     let gpu = *pool.gpu();

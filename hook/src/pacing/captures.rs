@@ -31,7 +31,7 @@ pub(super) struct StreamGuard;
 impl StreamGuard {
     /// The stream of a slot; `None` if it has none any more, or it is captured, or another thread begins to capture just now.
     #[inline(never)]
-    pub(super) fn of(slot: &StreamSlot, stream: Stream) -> Option<Self> {
+    pub(super) fn acquire(slot: &StreamSlot, stream: Stream) -> Option<Self> {
         // SeqCst: a thread that begins a capture or ends a stream sees this, or this sees what that thread did.
         NAMING.fetch_add(1, Ordering::SeqCst);
         let guard = Self;

@@ -89,11 +89,11 @@ zeroed! { PacedGpu {
 impl PacedGpu {
     /// Before a launch: waits until the job may have the GPU.
     pub(super) fn admit(&'static self, stream: Stream, work: Work) -> Ticket {
-        let key = Key::of(work);
+        let key = Key::from_work(work);
         if self.arbiter.is_sampling() || self.arbiter.is_steered() {
             return self.admit_at_once(stream, key);
         }
-        let known = self.estimates.of(key);
+        let known = self.estimates.find(key);
         let ticket = Ticket {
             gpu: self,
             slot: None,

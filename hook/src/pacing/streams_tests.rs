@@ -24,7 +24,7 @@ fn own() -> Stream {
 }
 
 fn work(what: u64) -> Key {
-    Key::of(Work {
+    Key::from_work(Work {
         what,
         size: 1,
         is_chained: false,

@@ -47,7 +47,7 @@ impl Slice {
     }
 
     /// The slice of a GPU that NVML names; `None` if that GPU has no limit.
-    pub(super) fn of(device: nvmlDevice_t) -> Option<Self> {
+    pub(super) fn for_device(device: nvmlDevice_t) -> Option<Self> {
         if !super::are_limited() {
             return None;
         }

@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    fn of(connections: &Connections, uid: u32) -> Vec<u64> {
+    fn numbers_of(connections: &Connections, uid: u32) -> Vec<u64> {
         let all = connections.silent.iter();
         let of = all.filter(|(_, it)| it.connection.client.uid == uid);
         of.map(|(&number, _)| number).collect()
@@ -176,8 +176,8 @@ mod tests {
     fn a_user_has_so_many_silent_connections_and_no_more() {
         let mut connections = Connections::default();
         connect(&mut connections, each(1..3, 100), &[]);
-        assert_eq!(of(&connections, 1).len(), MOST_SILENT_OF_A_USER);
-        assert_eq!(of(&connections, 2).len(), MOST_SILENT_OF_A_USER);
+        assert_eq!(numbers_of(&connections, 1).len(), MOST_SILENT_OF_A_USER);
+        assert_eq!(numbers_of(&connections, 2).len(), MOST_SILENT_OF_A_USER);
         connections.expire(999);
         assert_eq!(connections.deadline(), Some(1000));
         connections.expire(1000);
@@ -189,13 +189,13 @@ mod tests {
         let mut connections = Connections::default();
         connect(&mut connections, each(1..17, 16), &[]);
         assert_eq!(connections.silent.len(), MOST_SILENT);
-        let oldest = of(&connections, 1)[0];
+        let oldest = numbers_of(&connections, 1)[0];
         connect(&mut connections, [17], &[]);
         assert_eq!(connections.silent.len(), MOST_SILENT);
-        assert!(!of(&connections, 1).contains(&oldest));
+        assert!(!numbers_of(&connections, 1).contains(&oldest));
         // However many come after, the one who has least stays.
         connect(&mut connections, each(1..17, 100), &[]);
-        assert_eq!(of(&connections, 17).len(), 1);
+        assert_eq!(numbers_of(&connections, 17).len(), 1);
     }
 
     #[test]
@@ -231,10 +231,10 @@ mod tests {
         // Numbers that a user can have by the thousand, one connection each.
         connect(&mut connections, 100_000..101_000, &[1]);
         assert_eq!(connections.silent.len(), MOST_SILENT);
-        assert_eq!(of(&connections, 1).len(), 16);
+        assert_eq!(numbers_of(&connections, 1).len(), 16);
         connect(&mut connections, [2], &[1, 2]);
         connect(&mut connections, 200_000..201_000, &[1, 2]);
-        assert_eq!(of(&connections, 2).len(), 1);
-        assert_eq!(of(&connections, 1).len(), 16);
+        assert_eq!(numbers_of(&connections, 2).len(), 1);
+        assert_eq!(numbers_of(&connections, 1).len(), 16);
     }
 }

@@ -65,7 +65,7 @@ pub(super) enum Channels {
 }
 
 impl Channels {
-    fn of(own: Vec<Channel>) -> Self {
+    fn from_own(own: Vec<Channel>) -> Self {
         if own.is_empty() {
             Self::Not
         } else {
@@ -241,7 +241,7 @@ impl Session {
         }
         let Some(process) = &self.process else {
             // The rest was not told by it.
-            return Some(Channels::of(self.known()));
+            return Some(Channels::from_own(self.known()));
         };
         let Some(told) = self.page.channels() else {
             return Some(Channels::Not);
@@ -275,7 +275,7 @@ impl Session {
                 client: it.client,
                 handle: it.handle,
             });
-        (!is_busy).then(|| Channels::of(own.collect()))
+        (!is_busy).then(|| Channels::from_own(own.collect()))
     }
 
     /// For how long it had work since this was last asked.

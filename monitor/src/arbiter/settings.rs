@@ -51,7 +51,7 @@ impl Settings {
         let name = uuid(id);
         let mut cards = installed(&node.gpus).into_iter();
         let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name))?;
-        let proof = proofs.of(&card.model, &driver_version(node)?)?;
+        let proof = proofs.find(&card.model, &driver_version(node)?)?;
         let failed = proof.failed.as_ref()?;
         let (day, driver) = (proof.day(), &proof.driver);
         Some(format!("{} (seen {day}, driver {driver})", failed.why))

@@ -60,7 +60,7 @@ impl Owners {
     /// Reads whose a process is. An error is the answer for one that is not to be remembered.
     fn read(&self, pid: u32, read: Instant) -> Result<Known, Owner> {
         // First this, so that the number is this process's while its files are read.
-        let pidfd = Pidfd::of(pid).map_err(|_| Owner::Gone)?;
+        let pidfd = Pidfd::open(pid).map_err(|_| Owner::Gone)?;
         match owner(&self.proc, pid) {
             Owner::Process { .. } if pidfd.has_ended(pid) => Err(Owner::Gone),
             owner @ Owner::Process { .. } => Ok(Known { owner, pidfd, read }),

@@ -408,8 +408,11 @@ impl Sharing {
             let is_beside_yielding = yielding.iter().any(|&other| other != job);
             let slice_us = match (state.yields, is_beside_yielding) {
                 (true, _) => YIELDING_SLICE_US,
-                (false, true) => state.share.of(ROUND_BESIDE_YIELDING_US).max(LEAST_SLICE_US),
-                (false, false) => state.share.of(ROUND_US),
+                (false, true) => state
+                    .share
+                    .part_of(ROUND_BESIDE_YIELDING_US)
+                    .max(LEAST_SLICE_US),
+                (false, false) => state.share.part_of(ROUND_US),
             };
             if std::mem::replace(&mut state.slice_us, slice_us) != slice_us {
                 look.slices.push((job, slice_us));
@@ -574,6 +577,6 @@ fn resume_credit(share: Share) -> Nanos {
 
 /// A share of some time.
 pub fn share_of(share: Share, time: Nanos) -> Nanos {
-    let part = share.of(u64::try_from(time).unwrap_or(0));
+    let part = share.part_of(u64::try_from(time).unwrap_or(0));
     Nanos::try_from(part).unwrap_or(Nanos::MAX)
 }

@@ -100,7 +100,7 @@ impl NodesTable {
 fn otherwise<'a>(kind: &'a str, reservables: &'a [Reservable]) -> &'a str {
     reservables
         .iter()
-        .find_map(|own| (own.kind() == kind).then(|| own.of()))
+        .find_map(|own| (own.kind() == kind).then(|| own.base_type()))
         .unwrap_or(kind)
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn each_once(all: &[Nodes]) -> Result<(), PolicyError> {
 }
 
 fn wrong(line: Option<usize>, message: &str) -> PolicyError {
-    PolicyError::of("[[nodes]]", line, message)
+    PolicyError::new("[[nodes]]", line, message)
 }
 
 /// Whether Slurm has shards of a type on some node; true where no node of the inventory has the type. On a node with MIG

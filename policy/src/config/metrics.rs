@@ -39,7 +39,7 @@ pub(crate) struct MetricsTable {
 
 impl MetricsTable {
     pub(crate) fn check(self) -> Result<Metrics, PolicyError> {
-        let wrong = |message: String| PolicyError::of("[metrics]", None, message);
+        let wrong = |message: String| PolicyError::new("[metrics]", None, message);
         if let Some(why) = self.textfile.as_deref().and_then(wrong_textfile) {
             let path = self.textfile.unwrap_or_default();
             return Err(wrong(format!("textfile = \"{path}\" {why}")));

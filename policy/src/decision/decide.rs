@@ -122,7 +122,7 @@ fn grant(
         return Err(wrong_count(part, gpu, limits, *slices));
     }
     if wanted.has_wholes() {
-        let slice = SliceOrShards::of(gpu, limits);
+        let slice = SliceOrShards::from_limits(gpu, limits);
         return Err(refuse(part, Reason::SliceAndGpus { slice }));
     }
     Ok(Grant {

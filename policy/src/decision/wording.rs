@@ -20,7 +20,7 @@ pub use limits::may_hold;
 pub(crate) use phrases::Words;
 
 /// The sentences of a refusal of `asked`.
-pub(crate) fn of(reason: &Reason, asked: &str, may: &May) -> Words {
+pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
     match reason {
         Reason::NoPolicy => words(
             format!(

@@ -208,7 +208,7 @@ fn is_busy(slot: &StreamSlot, now: u64) -> bool {
     let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.
     let is_busy = within(context, || {
-        let guard = StreamGuard::of(slot, stream);
+        let guard = StreamGuard::acquire(slot, stream);
         guard.is_some_and(|_guard| relaxed(|| stream.is_busy()))
     });
     if is_busy {

@@ -55,7 +55,7 @@ impl PacedGpu {
             return;
         };
         if let Some(stream) = stream.filter(|_| time > ASK_AFTER_NS)
-            && let Some(_guard) = StreamGuard::of(slot, stream)
+            && let Some(_guard) = StreamGuard::acquire(slot, stream)
             && stream.is_busy()
         {
             marks.end_late(slot, stream);
@@ -92,7 +92,7 @@ impl PacedGpu {
         if stream.is_capturing() {
             return;
         }
-        let known = self.estimates.of(ticket.key);
+        let known = self.estimates.find(ticket.key);
         let cost = known.map_or(UNKNOWN_NS, |known| known.time);
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
         let Some(slot) = self.streams.slot(stream, self.context()) else {
@@ -135,7 +135,7 @@ impl PacedGpu {
 
     /// The same for a stream that may be captured.
     fn mark_end(&'static self, slot: &StreamSlot, stream: Stream) {
-        if let Some(_guard) = StreamGuard::of(slot, stream) {
+        if let Some(_guard) = StreamGuard::acquire(slot, stream) {
             self.mark(slot, stream, None, 1);
         }
     }
@@ -329,7 +329,7 @@ impl PacedGpu {
 
     /// The time that a launch took, without time in which it may have waited for another GPU.
     fn without_waiting(&self, key: Key, time: u64) -> u64 {
-        let known = self.estimates.of(key);
+        let known = self.estimates.find(key);
         match known.filter(|_| self.is_unsteady.load(Ordering::Relaxed)) {
             Some(known) => time.min(known.time.saturating_mul(2)),
             None => time,

@@ -29,12 +29,14 @@ impl PacedGpu {
             }
             device
         };
-        Self::of(device)
+        Self::for_device(device)
     }
 
     /// The GPU with this number, likewise.
     #[inline]
-    pub(in crate::pacing) fn of(device: CUdevice) -> Result<Option<&'static Self>, CUresult> {
+    pub(in crate::pacing) fn for_device(
+        device: CUdevice,
+    ) -> Result<Option<&'static Self>, CUresult> {
         let entry = usize::try_from(device).ok().and_then(|at| GPUS.get(at));
         let entry = entry.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         match entry.get().filter(|gpu| !gpu.is_wiped()) {
@@ -69,7 +71,7 @@ fn meet(device: CUdevice, entry: &Kept<PacedGpu>) -> Result<Option<&'static Pace
     let _errno = Errno::save();
     // The entry of the parent, which the fork has wiped.
     let before = entry.get().filter(|gpu| gpu.is_wiped());
-    match (share::of(device), device::uuid(device)) {
+    match (share::for_device(device), device::uuid(device)) {
         (Some(None), _) => {
             entry.give_up(before);
             Ok(entry.get())

@@ -397,7 +397,7 @@ fn outside_every_job_the_user_may_limit_himself() {
     let Rules::Own(limits) = node.standing() else {
         panic!("{:?}", node.standing());
     };
-    assert_eq!(limits.of(1).memory.unwrap().get(), 4 << 30);
+    assert_eq!(limits.for_gpu(1).memory.unwrap().get(), 4 << 30);
     let node = Fake::outside().variable("CUDA_DEVICE_SM_LIMIT", "a quarter");
     assert_eq!(node.standing(), Rules::Denied(Reason::BadVariable));
 }
