@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_came_back_and_a_log_that_an_administrator_removed_count_once() {
+    fn a_reused_number_and_a_log_removed_by_hand_count_once() {
         let (_folder, logs) = folder();
         ended(&logs, 7, 2001, FULL, 0);
         ended(&logs, 7, 2002, FULL, 1);

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_are_in_the_textfile_for_as_long_as_the_policy_names_one() {
+    fn metrics_are_in_the_textfile_while_the_policy_names_one() {
         let folder = tempfile::tempdir().unwrap();
         let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
         std::fs::create_dir_all(&node.run).unwrap();

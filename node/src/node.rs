@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_at_a_time_and_a_stopped_one_is_not_waited_for_for_ever() {
+    fn one_job_at_a_time_and_a_stopped_one_holds_none_up_for_ever() {
         let folder = tempfile::tempdir().unwrap();
         let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
         assert!(node.open().unwrap().is_none());

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_are_read_as_they_were_told_and_too_many_are_known_as_such() {
+    fn channels_are_read_as_told_and_too_many_are_marked() {
         let page = core::mem::MaybeUninit::<Seat>::zeroed();
         // SAFETY: all zero is a seat where nothing was told.
         let seat = unsafe { page.assume_init_ref() };

@@ -39,5 +39,7 @@ pub(crate) fn of_limits(limits: &Limits) -> Option<u32> {
 /// True if any GPU's time is limited; `None` while this is not known.
 pub(crate) fn is_any() -> Option<bool> {
     let mut shares = (0..MAX_GPUS).filter_map(|device| c_int::try_from(device).ok());
-    shares.try_fold(false, |any, device| Some(any || for_device(device)?.is_some()))
+    shares.try_fold(false, |any, device| {
+        Some(any || for_device(device)?.is_some())
+    })
 }

@@ -302,7 +302,7 @@ fn an_idle_process_gives_a_turn_back_that_others_wait_for() {
 }
 
 #[test]
-fn who_comes_while_another_thread_gives_the_turn_back_looks_again_at_once() {
+fn a_thread_that_comes_as_a_turn_is_given_back_looks_again() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
     stand.arbiter.give_back(|| {
@@ -317,7 +317,7 @@ fn who_comes_while_another_thread_gives_the_turn_back_looks_again_at_once() {
 }
 
 #[test]
-fn launches_wait_until_the_last_work_of_the_turn_before_is_nearly_over() {
+fn launches_wait_until_the_turn_before_is_nearly_over() {
     let stand = stand();
     stand.seat.from().store(NOW + 600_000, Ordering::SeqCst);
     stand.open(1, CONTENDED);
@@ -359,7 +359,7 @@ fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
 }
 
 #[test]
-fn another_jobs_last_work_may_run_at_the_beginning_of_a_turn_that_is_waited_for() {
+fn another_jobs_last_work_may_run_as_a_turn_begins() {
     let stand = stand();
     stand.open(1, 0);
     stand.may(NOW, 0, 0);
@@ -385,7 +385,7 @@ fn of_several_processes_in_a_turn_each_finishes_first() {
 }
 
 #[test]
-fn what_is_in_flight_after_a_turn_is_looked_at_more_and_more_seldom() {
+fn work_in_flight_after_a_turn_is_checked_ever_more_seldom() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
     stand.may(NOW, 0, 0);
@@ -453,7 +453,7 @@ fn a_turn_whose_time_is_over_is_given_back_by_any_thread() {
 }
 
 #[test]
-fn an_arbiter_that_is_heard_is_waited_for_and_one_that_is_not_is_left() {
+fn a_silent_arbiter_is_left_and_another_is_waited_for() {
     let stand = stand();
     for late in (0..10).map(|at| at * 20 * MS) {
         stand.seat.heartbeat().store(NOW + late, Ordering::SeqCst);

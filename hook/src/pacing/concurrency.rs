@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn several_streams_keep_the_gpu_busy_for_a_part_of_what_they_take() {
+    fn concurrent_streams_keep_the_gpu_busy_for_part_of_their_time() {
         for count in [2, 4, 8] {
             let concurrency = nothing();
             streams(&concurrency, count, 100);

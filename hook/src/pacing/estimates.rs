@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn work_with_the_same_place_takes_it_over_and_is_never_taken_for_the_other() {
+    fn work_takes_over_a_place_and_is_never_taken_for_the_other() {
         let (estimates, one) = (none(), work(0x5000, 1));
         let other = (1..)
             .map(|at| work(0x5000 + at * 0x100, 1))

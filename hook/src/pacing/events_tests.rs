@@ -53,7 +53,7 @@ fn time_that_the_gpu_waited_for_a_launch_is_not_charged() {
 }
 
 #[test]
-fn an_event_that_came_late_tells_no_more_than_that_the_work_was_over() {
+fn a_late_event_tells_only_that_the_work_was_over() {
     assert!(!alone(1_500, 8_000).is_bound());
     assert!(alone(9_000, 10_000).is_bound());
     // It still waited for the work.

@@ -114,7 +114,7 @@ fn at_work<T>(does: Does, crowd: &[Sat], meanwhile: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn who_rings_without_pause_is_heard_now_and_then() {
+fn a_process_that_wakes_without_pause_is_polled_now_and_then() {
     for seats in [1, 100] {
         let gpu = Gpu::start(Rules::default(), OtherGpus::default(), nowhere()).unwrap();
         let start = Instant::now();
@@ -139,7 +139,7 @@ fn who_rings_without_pause_is_heard_now_and_then() {
 }
 
 #[test]
-fn a_process_beside_a_crowd_that_rings_has_turns() {
+fn a_process_beside_a_crowd_that_wakes_has_turns() {
     for does in [Does::Rings, Does::GivesBack] {
         let gpu = Gpu::start(Rules::default(), OtherGpus::default(), nowhere()).unwrap();
         let crowd = Sat::crowd(&gpu, 1, 100);

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_rings_without_pause_is_heard_for_a_twentieth_of_the_time() {
+    fn a_job_that_wakes_without_pause_takes_a_twentieth_of_the_time() {
         for seats in [1, 8, 64, 512] {
             let limit = RateLimit::default();
             let cost = WAKE + SEAT * seats as Nanos;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_rings_as_turns_go_is_heard_at_once() {
+    fn a_job_that_wakes_as_turns_go_is_polled_at_once() {
         // Eight processes, each of which answers and wishes again each 2 ms; or one that does so each 250 us.
         for (seats, time) in [(8, 2 * MS), (1, MS / 4)] {
             let limit = RateLimit::default();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_rung_too_much_is_heard_at_once_again_after_a_rest() {
+    fn a_job_that_woke_too_often_is_polled_at_once_after_a_rest() {
         let limit = RateLimit::default();
         let now = 1000 * MS;
         let last = (0..512).map(|_| limit.wake(now, 512)).last().unwrap();

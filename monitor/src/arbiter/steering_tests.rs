@@ -36,7 +36,7 @@ fn no_job_pays_for_a_change() {
 }
 
 #[test]
-fn a_job_pays_for_its_processes_without_a_seat_and_no_other_does() {
+fn a_job_alone_pays_for_its_processes_without_a_seat() {
     let half = Share::new(1, 2).unwrap();
     let unseated = |process: u32, job: u32| {
         let of = Unseated {

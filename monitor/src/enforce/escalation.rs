@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_soon_after_of_processes_that_were_there_is_the_same_offence() {
+    fn later_findings_of_the_same_processes_are_one_violation() {
         let mut escalation = Escalation::default();
         let job = Holder::Job(7);
         let mut escalate = |at: u64, pids: &[u32]| {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_does_not_end_the_job_ends_and_it_is_then_ended_seldom() {
+    fn if_a_process_does_not_end_its_job_is_ended() {
         for (holder, last) in [
             (Holder::Job(7), "end job [1]"),
             (Holder::User(2001), "end [1]"),

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_go_on_until_a_pass_finds_no_process_or_the_time_is_over() {
+    fn signals_go_on_until_no_process_is_left_or_time_is_over() {
         let mut left = 100;
         until_none(Duration::from_secs(3600), || {
             left -= 1;

@@ -75,7 +75,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_is_known_until_it_ends_and_its_number_is_not_taken_for_it() {
+    fn a_process_is_known_until_it_ends_and_not_by_its_number() {
         let mut owners = Owners::new(Path::new("/proc"));
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let me = std::process::id();

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_too_slowly_is_given_up_and_others_are_let_in_by_the_file() {
+    fn a_slow_client_is_given_up_and_the_file_lets_others_in() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("usage.sock");
         let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o666));

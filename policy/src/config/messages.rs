@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_unfit_for_terminals_or_never_shown_is_an_error() {
+    fn a_message_unfit_for_terminals_or_never_shown_is_an_error() {
         let error = |line: &str| {
             let text = format!("[messages]\nany = \"x\"\n{line}\n");
             Policy::parse(&text).unwrap_err().to_string()

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_node_exporter_or_the_monitor_would_not_use_is_an_error() {
+    fn a_textfile_path_that_would_not_be_used_is_an_error() {
         for (path, said) in [
             ("softmig.prom", "is not an absolute path"),
             ("", "is not an absolute path"),

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_without_a_tag_are_denied_only_where_the_policy_says_so_and_names_people() {
+    fn jobs_without_a_tag_are_denied_only_if_the_policy_says_so() {
         let gpu = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
         let denies = |rest: &str| {
             NodePolicy::parse(&format!("{gpu}{rest}"))

@@ -441,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_with_an_unseen_beginning_costs_its_estimate_unless_it_took_far_longer() {
+    fn work_with_an_unseen_beginning_costs_its_estimate() {
         // The first of a turn: the event before it was the last of the one before.
         let first = |most, cost| since_launched(9_000_000, most, cost);
         assert_eq!(first(190_000, 120_000), 120_000);

@@ -201,7 +201,7 @@ fn confs_that_cannot_be_read_for_once_cost_no_job_its_figures() {
 }
 
 #[test]
-fn idle_time_ends_when_the_job_is_charged_or_wants_the_gpu_or_nvml_saw_it() {
+fn idle_time_ends_when_the_job_uses_or_wants_the_gpu() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let idle = |node: usage::Node| node.jobs[0].gpus[0].idle_seconds;
     let seen = sample(&[(7, 50)]);

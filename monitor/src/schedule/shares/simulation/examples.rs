@@ -121,7 +121,7 @@ fn a_job_that_waits_for_something_else_keeps_no_other_waiting() {
 }
 
 #[test]
-fn who_always_wants_the_gpu_and_hardly_uses_it_keeps_it_idle_for_no_more_than_its_share() {
+fn a_job_that_hardly_uses_the_gpu_idles_it_only_for_its_share() {
     let ticks = Program::Ticks {
         work: 100_000,
         period: 95 * MS,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn beside_a_job_that_wants_the_gpu_a_cap_needs_no_word_of_its_job() {
+fn a_cap_beside_a_waiting_job_needs_no_word_of_its_job() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
     sharing.add(Job(1), eighth, HARD, 0);

@@ -110,7 +110,7 @@ fn a_cap_holds_bursts_beside_a_job_that_waits_for_its_own() {
 }
 
 #[test]
-fn bursts_are_charged_as_long_as_they_are_beside_jobs_that_their_caps_hold() {
+fn bursts_beside_capped_jobs_are_charged_in_full() {
     let jobs = [
         (4, 8, HARD, Program::Queue),
         (2, 8, HARD, bursts(2_000, 20)),
