@@ -131,12 +131,13 @@ fn check_release(commands: &Commands) -> Result<(), String> {
     let answer = commands.answer("sacctmgr", &["--version"]);
     let answer = answer.map_err(|error| error.to_string())?;
     let release: SlurmVersion = answer.parse()?;
-    match release.keeps_case_of_admin_comment() {
-        true => Ok(()),
-        false => Err(format!(
+    if release.keeps_case_of_admin_comment() {
+        Ok(())
+    } else {
+        Err(format!(
             "sacctmgr of Slurm {release} makes an AdminComment lower case; it takes {} or later",
             SlurmVersion::KEEPS_CASE_OF_ADMIN_COMMENT
-        )),
+        ))
     }
 }
 

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_the_prolog_made_is_removed_and_a_second_call_finds_nothing() {
+    fn all_that_the_prolog_made_is_removed_by_one_call() {
         let (_folder, node) = node();
         let job = job("7", None);
         assert_eq!(end(&node, &job).unwrap(), Ended::Nothing);

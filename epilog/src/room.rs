@@ -147,9 +147,10 @@ mod tests {
     }
 
     fn numbers(folder: &Path) -> Vec<u32> {
-        let names = fs::read_dir(folder).into_iter().flatten();
-        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut numbers: Vec<u32> = names
+        let mut numbers: Vec<u32> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .filter_map(|name| name.strip_suffix(".log")?.parse().ok())
             .collect();
         numbers.sort_unstable();
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_came_back_and_a_log_that_an_administrator_removed_count_once() {
+    fn a_reused_number_and_a_log_removed_by_hand_count_once() {
         let (_folder, logs) = folder();
         ended(&logs, 7, 2001, FULL, 0);
         ended(&logs, 7, 2002, FULL, 1);

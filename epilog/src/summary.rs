@@ -70,7 +70,7 @@ fn summary(used: &usage::Node, job: &Job, start: Option<u32>, now: i64) -> Optio
     let start = start.map_or(own.since, f64::from);
     let ran = now as f64 - start;
     // The cast cuts what a nonsensical time gives.
-    Js1::of(used, own, &job.node, ran.max(0.0) as u64)
+    Js1::from_job(used, own, &job.node, ran.max(0.0) as u64)
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
         "gpus":[{"index":3,"uuid":"GPU-3","memory_peak_bytes":900,"known_seconds":100.0,"charged_seconds":20.0}]}]}"#;
 
     #[test]
-    fn the_monitors_figures_become_a_summary_under_slurms_name_of_the_node() {
+    fn the_summary_is_filed_under_slurms_name_of_the_node() {
         let used: usage::Node = serde_json::from_str(FIGURES).unwrap();
         let js1 = summary(&used, &job("1000"), None, 1100).unwrap();
         assert_eq!(js1.nodes["n1"].gpu_used_memory["3"], 900.into());
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_of_the_run_whose_conf_is_here_and_a_late_epilog_leaves_none() {
+    fn a_summary_is_of_this_run_and_a_late_epilog_leaves_none() {
         let folder = tempfile::tempdir().unwrap();
         let uid = rustix::process::getuid().as_raw();
         let node = Node::in_folder(folder.path(), uid);

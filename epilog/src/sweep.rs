@@ -72,11 +72,13 @@ fn left_behind(node: &Node, own: JobId, proc: &Path) -> Option<Vec<Job>> {
 }
 
 fn is_old(run: &Dir, id: JobId) -> bool {
-    let changed = run.stat_of(&conf_name(id)).ok().flatten();
-    let changed = changed.and_then(|conf| u64::try_from(conf.st_mtime).ok());
-    let changed = changed.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-    let age = changed.and_then(|changed| changed.elapsed().ok());
-    age.is_some_and(|age| age >= YOUNG)
+    run.stat_of(&conf_name(id))
+        .ok()
+        .flatten()
+        .and_then(|conf| u64::try_from(conf.st_mtime).ok())
+        .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        .and_then(|changed| changed.elapsed().ok())
+        .is_some_and(|age| age >= YOUNG)
 }
 
 /// Whether a process tells here by its control group whose it is.

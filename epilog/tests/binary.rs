@@ -82,7 +82,7 @@ fn the_log_is_kept_where_only_root_can_read_it() {
 }
 
 #[test]
-fn the_jobs_file_system_is_taken_off_however_often_it_is_there_and_used() {
+fn the_jobs_file_system_is_unmounted_even_if_stacked_or_in_use() {
     // Twice, as two prologs without a lock could leave it; what is on top is the job's.
     let script = "for job in 7 7 77; do mount -t tmpfs -o mode=755 softmig softmig/jobs/$job; echo words > softmig/jobs/$job/log; done
         cd softmig/jobs/7; exec 3>> log; echo more >&3; $EPILOG; rc=$?; echo even more >&3

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_and_sockets_are_served_without_tls_unless_that_is_said() {
+    fn only_loopback_and_sockets_go_without_tls_by_default() {
         for loopback in [
             &[][..],
             &["--listen=127.9.9.9:1"],

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_a_file_with_a_line_for_each_job_while_there_are_any() {
+    fn a_gpu_with_jobs_has_a_file_with_a_line_for_each() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("3"), "99\n").expect("left by an earlier run");
         fs::write(folder.path().join("README"), "").expect("of the site");

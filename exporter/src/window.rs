@@ -70,9 +70,10 @@ impl Window {
             charged: gpu.charged_seconds - then.charged_seconds,
             wall: gpu.known_seconds - then.known_seconds,
         };
-        match used.wall > 0.0 && used.charged >= 0.0 {
-            true => used,
-            false => whole,
+        if used.wall > 0.0 && used.charged >= 0.0 {
+            used
+        } else {
+            whole
         }
     }
 }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_begins_with_the_latest_answer_that_is_ten_seconds_old() {
+    fn a_window_begins_with_the_latest_answer_ten_seconds_old() {
         let mut window = Window::default();
         let first = node(100.0, 5.0, 50.0);
         assert_eq!(used(&window, &first), (5.0, 50.0));

@@ -131,8 +131,9 @@ impl<'a> Btf<'a> {
                 let size = self.size(kind)?;
                 return bits.is_multiple_of(8).then_some(Field { offset, size });
             }
-            let inner = self.resolved(kind).filter(|it| it.is_structure());
-            let inner = inner.filter(|_| own.is_empty());
+            let inner = self
+                .resolved(kind)
+                .filter(|it| own.is_empty() && it.is_structure());
             if let Some(field) = inner.and_then(|it| self.find(it, name, deepest)) {
                 let offset = offset.checked_add(field.offset)?;
                 return Some(Field { offset, ..field });

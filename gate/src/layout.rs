@@ -45,9 +45,11 @@ impl Layout {
         };
         let states = at("css_set", "subsys")?;
         let hierarchies = ["devices_cgrp_id", "freezer_cgrp_id"];
-        let ids = hierarchies.into_iter().filter_map(|id| btf.constant(id));
-        // Kernels have far fewer.
-        let ids = ids.filter_map(|id| i32::try_from(id).ok().filter(|id| *id < 64));
+        let ids = hierarchies
+            .into_iter()
+            .filter_map(|id| btf.constant(id))
+            // Kernels have far fewer.
+            .filter_map(|id| i32::try_from(id).ok().filter(|id| *id < 64));
         let exec = btf.field("task_struct", "self_exec_id")?;
         let exec_size = match exec.size {
             4 => 4,

@@ -193,12 +193,13 @@ impl Map {
     /// The one that has this name; an error if it has another shape.
     pub(crate) fn pinned(path: &Path, shape: Shape) -> io::Result<Self> {
         let map = Self::any(path)?;
-        match map.is(shape) {
-            true => Ok(map),
-            false => Err(io::Error::new(
+        if map.is(shape) {
+            Ok(map)
+        } else {
+            Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "a table of another version",
-            )),
+            ))
         }
     }
 
@@ -296,9 +297,10 @@ impl Map {
 
 /// The kernel reads and writes as much as the map's shape says.
 fn check(bytes: &[u8], size: u32) -> io::Result<()> {
-    match bytes.len() == size as usize {
-        true => Ok(()),
-        false => Err(io::ErrorKind::InvalidInput.into()),
+    if bytes.len() == size as usize {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
     }
 }
 

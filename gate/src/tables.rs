@@ -59,8 +59,9 @@ pub fn remove(folder: &Path) -> io::Result<bool> {
 
 /// The table of jobs. Those that are in one of another version stay: they run.
 pub(crate) fn jobs(folder: &Path) -> Result<Map, GateError> {
-    let older = Map::any(&folder.join(JOBS)).ok();
-    let older = older.filter(|older| !older.is(SHAPE_OF_JOBS));
+    let older = Map::any(&folder.join(JOBS))
+        .ok()
+        .filter(|older| !older.is(SHAPE_OF_JOBS));
     let jobs = map(folder, JOBS, SHAPE_OF_JOBS)?;
     for name in older.iter().flat_map(Map::keys::<NAME>).flatten() {
         let added = jobs.put(&name, IS_CLOSED);
@@ -94,9 +95,10 @@ pub(crate) fn in_bpf(folder: &Path) -> Result<(), GateError> {
     let none = || GateError::NoFileSystem(folder.into());
     let parent = folder.parent().ok_or_else(none)?;
     let system = rustix::fs::statfs(parent).map_err(|_| none())?;
-    match system.f_type == MAGIC {
-        true => Ok(()),
-        false => Err(none()),
+    if system.f_type == MAGIC {
+        Ok(())
+    } else {
+        Err(none())
     }
 }
 

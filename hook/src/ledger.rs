@@ -38,7 +38,7 @@ pub(crate) use charge::{
 };
 pub(crate) use current::here;
 pub(crate) use device::LimitedGpu;
-pub(crate) use in_progress::Busy;
+pub(crate) use in_progress::CallGuard;
 pub(crate) use slot::holdings;
 #[cfg(test)]
 pub(crate) use slot::ledger_of_test;

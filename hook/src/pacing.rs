@@ -244,7 +244,7 @@ fn seat_new_contexts() {
     HAS_NEW_CONTEXT.store(false, Ordering::Relaxed);
     let with_primary = (0..device::device_count()).filter(|&device| is_active(device));
     let gpus = with_primary
-        .map(PacedGpu::of)
+        .map(PacedGpu::for_device)
         .chain(core::iter::once_with(PacedGpu::current));
     for gpu in gpus.flatten().flatten() {
         gpu.take_seat_early();

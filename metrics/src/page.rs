@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn large_values_are_exact_and_a_metric_without_samples_is_left_out() {
+    fn large_values_are_exact_and_empty_metrics_are_left_out() {
         let mut page = Page::default();
         page.gauge("softmig_none", "Help");
         page.counter("softmig_bytes_total", "Help")

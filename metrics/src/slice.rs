@@ -121,7 +121,7 @@ pub(crate) fn add(page: &mut Page, node: &Node) {
     );
     for (job, slice, gpu) in node.slices() {
         let shards = [slice.shards, slice.shards_per_gpu].map(|count| count.to_string());
-        let names = Names::of(job, gpu);
+        let names = Names::new(job, gpu);
         let mut labels = names.labels().to_vec();
         labels.extend([
             ("type", slice.r#type.as_str()),
@@ -132,13 +132,14 @@ pub(crate) fn add(page: &mut Page, node: &Node) {
         info.add(&labels, 1.0);
     }
     for metric in METRICS {
-        let family = match metric.is_counter {
-            true => page.counter(metric.name, metric.help),
-            false => page.gauge(metric.name, metric.help),
+        let family = if metric.is_counter {
+            page.counter(metric.name, metric.help)
+        } else {
+            page.gauge(metric.name, metric.help)
         };
         for (job, slice, gpu) in node.slices() {
             if let Some(value) = (metric.value)((job, slice, gpu)) {
-                family.add(&Names::of(job, gpu).labels(), value);
+                family.add(&Names::new(job, gpu).labels(), value);
             }
         }
     }
@@ -154,7 +155,7 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn of(job: &'a Job, gpu: &'a JobGpu) -> Self {
+    fn new(job: &'a Job, gpu: &'a JobGpu) -> Self {
         Self {
             job: job.job.to_string(),
             user: job.user_name(),

@@ -42,9 +42,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let node = Node::this_machine();
-    let done = match cli.once {
-        true => be_outside().and_then(|()| once(node, cli.json)),
-        false => be_outside().and_then(|()| daemon(node)),
+    let done = if cli.once {
+        be_outside().and_then(|()| once(node, cli.json))
+    } else {
+        be_outside().and_then(|()| daemon(node))
     };
     done.unwrap_or_else(|error| {
         eprintln!("softmig-monitor: {error:#}");
@@ -65,11 +66,12 @@ fn be_outside() -> anyhow::Result<()> {
 /// Looks and tells.
 fn once(node: Node, json: bool) -> anyhow::Result<ExitCode> {
     let turns = socket::ask(&node.run.join(SOCKET));
-    let mut report = Measure::new(node).look();
+    let mut report = Measure::new(node).report();
     report.turns = Some(turns.with_indexes(&report.indexes()));
-    let text = match json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => table::text(&report),
+    let text = if json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        table::text(&report)
     };
     std::io::stdout()
         .write_all(text.as_bytes())

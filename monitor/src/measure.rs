@@ -38,16 +38,16 @@ pub struct Measure {
     utilization: Utilization,
 }
 
-/// All that a look finds.
+/// All that one measurement finds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sight {
+pub struct Sample {
     /// The part that others see.
     pub report: Report,
     /// Whose each process on a GPU is.
     pub owners: BTreeMap<u32, Owner>,
     /// The limits of the jobs.
     pub confs: Confs,
-    /// The share of each GPU's time that processes had since the last look, in percent, by NVML's index; those that had any.
+    /// The share of each GPU's time that processes had since the last sample, in percent, by NVML's index; those that had any.
     pub busy: Busy,
 }
 
@@ -62,21 +62,21 @@ impl Measure {
         }
     }
 
-    /// Looks at everything once, and reports it.
-    pub fn look(&mut self) -> Report {
-        self.sight(false, || ()).0.report
+    /// Measures once, and reports it.
+    pub fn report(&mut self) -> Report {
+        self.sample(false, || ()).0.report
     }
 
     /// Looks at everything once, with `with_busy` also at how busy processes are: each sample is told once. `between` is asked
     /// after NVML, and before it is found out which processes are still there.
-    pub fn sight<T>(&mut self, with_busy: bool, between: impl FnOnce() -> T) -> (Sight, T) {
+    pub fn sample<T>(&mut self, with_busy: bool, between: impl FnOnce() -> T) -> (Sample, T) {
         let (reading, busy, error) = match self.reading(with_busy) {
             Ok((reading, busy)) => (reading, busy, None),
             Err(error) => (Reading::default(), BTreeMap::new(), Some(explained(&error))),
         };
         let asked = between();
         let users = reading.gpus.iter().flat_map(|gpu| &gpu.users).flatten();
-        let owners = self.owners.look(users.map(|user| user.pid));
+        let owners = self.owners.resolve(users.map(|user| user.pid));
         // Last: a job's conf is there before its first process, and goes after its last.
         let (confs, unreadable) = match Confs::read(&self.node) {
             Ok(confs) => (confs, None),
@@ -85,13 +85,13 @@ impl Measure {
         let mut report = report_rows::rows(&reading, &owners, &confs);
         report.time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         report.error = error.or(unreadable);
-        let sight = Sight {
+        let sample = Sample {
             report,
             owners,
             confs,
             busy,
         };
-        (sight, asked)
+        (sample, asked)
     }
 
     /// Lets go of the driver, so that it can be replaced and GPUs be reset.

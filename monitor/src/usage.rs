@@ -15,7 +15,7 @@ pub mod ledger;
 pub mod notices;
 
 use crate::arbiter::Arbiter;
-use crate::measure::Sight;
+use crate::measure::Sample;
 use crate::schedule::turns::Job;
 use books::{Books, Moment};
 use files::Files;
@@ -80,15 +80,15 @@ impl Keeper {
     /// Takes what was seen just now, and tells it.
     pub fn note(
         &mut self,
-        sight: &Sight,
+        sample: &Sample,
         arbiter: Option<&Arbiter>,
         findings: Vec<usage::Findings>,
         policy: Option<&Policy>,
         to: &Shared,
     ) {
-        let is_over = |job: Job| books::is_over(sight, job.0);
+        let is_over = |job: Job| books::is_over(sample, job.0);
         let accounts = arbiter.map(|arbiter| arbiter.accounts(is_over));
-        let records = ledger::read(&self.node, sight.confs.jobs.keys().copied());
+        let records = ledger::read(&self.node, sample.confs.jobs.keys().copied());
         let moment = Moment {
             now: SystemTime::now(),
             running: self.start.elapsed(),
@@ -96,14 +96,14 @@ impl Keeper {
             records: &records,
             policy,
         };
-        let mut node = self.books.note(sight, &moment);
+        let mut node = self.books.note(sample, &moment);
         node.findings = findings;
-        for event in self.notices.of(&node, Instant::now()) {
+        for event in self.notices.new_events(&node, Instant::now()) {
             // It stays in the figures.
             let _ = event.write(&self.node);
         }
         // Before it is told: no figure of the monitor that comes after this one is below it.
-        self.files.keep(&node, books::are_known(sight));
+        self.files.keep(&node, books::are_known(sample));
         let is_due = |at: Instant| at.elapsed() >= WRITE_EVERY;
         if self.written.is_none_or(is_due) {
             self.written = Some(Instant::now());
@@ -119,39 +119,39 @@ mod tests {
     use super::*;
 
     /// The seconds for which the first job is known.
-    fn known(keeper: &mut Keeper, sight: &Sight) -> f64 {
+    fn known(keeper: &mut Keeper, sample: &Sample) -> f64 {
         let shared = Shared::default();
-        keeper.note(sight, None, Vec::new(), None, &shared);
+        keeper.note(sample, None, Vec::new(), None, &shared);
         shared.told().jobs[0].gpus[0].known_seconds
     }
 
     #[test]
     fn no_figure_falls_when_a_monitor_is_killed() {
         let crowd = Crowd::new();
-        let sight = crowd.sight();
+        let sample = crowd.sample();
         let mut keeper = Keeper::new(crowd.node.clone());
-        known(&mut keeper, &sight);
+        known(&mut keeper, &sample);
         std::thread::sleep(Duration::from_millis(100));
-        let last = known(&mut keeper, &sight);
+        let last = known(&mut keeper, &sample);
         // Nothing more is written.
         drop(keeper);
-        let next = known(&mut Keeper::new(crowd.node.clone()), &sight);
+        let next = known(&mut Keeper::new(crowd.node.clone()), &sample);
         assert!(next >= last, "{next} after {last}");
     }
 
     #[test]
     fn jobs_are_kept_while_no_conf_can_be_read() {
         let crowd = Crowd::new();
-        let sight = crowd.sight();
+        let sample = crowd.sample();
         let mut keeper = Keeper::new(crowd.node.clone());
         std::thread::sleep(Duration::from_millis(100));
-        let last = known(&mut keeper, &sight);
-        let mut blind = Sight::default();
+        let last = known(&mut keeper, &sample);
+        let mut blind = Sample::default();
         blind.report.error = Some("no".into());
         keeper.written = None;
         keeper.note(&blind, None, Vec::new(), None, &Shared::default());
         drop(keeper);
-        let next = known(&mut Keeper::new(crowd.node.clone()), &sight);
+        let next = known(&mut Keeper::new(crowd.node.clone()), &sample);
         assert!(next >= last, "{next} after {last}");
     }
 }

@@ -10,13 +10,13 @@ mod settings;
 pub mod textfile;
 
 use crate::arbiter::{self, Arbiter, Seats, Unseated};
-use crate::enforce::enforcer::{Enforcer, Eyes, SECOND_LOOK};
-use crate::enforce::grounds::Places;
+use crate::enforce::enforcer::{Enforcer, Probe, SECOND_SAMPLE};
+use crate::enforce::evidence::Places;
 use crate::enforce::tally::Tally;
 use crate::jobs::confs::Confs;
 use crate::measure::report::{Finding, Job, JobGpu, Report};
 use crate::measure::table::{mib, pids};
-use crate::measure::{Measure, Sight};
+use crate::measure::{Measure, Sample};
 use crate::usage;
 use settings::Settings;
 use softmig_node::node::Node;
@@ -33,21 +33,21 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// An arbiter that takes longer to answer may keep processes from their seats.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How often the settings are read, also where a look is taken seldom.
+/// How often the settings are read, also where a sample is taken seldom.
 const SETTINGS_EVERY: Duration = Duration::from_secs(1);
 
 /// Watches a node.
 #[derive(Debug)]
 pub struct Watch {
     node: Node,
-    outlook: Outlook,
+    probe: NodeProbe,
     settings: Settings,
-    /// When the next look is due, by the settings of the last one.
+    /// When the next sample is due, by the settings of the last one.
     due: Option<(Instant, Monitor)>,
     enforcer: Enforcer,
     tally: Arc<Tally>,
     memory: Memory,
-    /// Whether there were jobs with limits in the last look.
+    /// Whether there were jobs with limits in the last sample.
     is_watching: bool,
     /// The last trouble, so that it is said once.
     trouble: Option<String>,
@@ -59,31 +59,31 @@ pub struct Watch {
 
 /// Where it looks from.
 #[derive(Debug)]
-struct Outlook {
+struct NodeProbe {
     node: Node,
     measure: Measure,
     /// Its end does not wait for this thread.
     arbiter: Weak<Arbiter>,
 }
 
-impl Eyes for Outlook {
-    fn see(&mut self, again: bool) -> (Sight, Seats) {
+impl Probe for NodeProbe {
+    fn sample(&mut self, again: bool) -> (Sample, Seats) {
         let arbiter = &self.arbiter;
         let seats = || arbiter.upgrade().map(|arbiter| arbiter.seats());
-        let (sight, seats) = self.measure.sight(!again, seats);
+        let (sample, seats) = self.measure.sample(!again, seats);
         // Without an arbiter no process can ask.
         let none = || Seats {
             is_crowded: true,
             ..Seats::default()
         };
-        (sight, seats.unwrap_or_else(none))
+        (sample, seats.unwrap_or_else(none))
     }
 
     fn arbiter_answers(&mut self) -> bool {
         arbiter::check(&self.node.arbiter_socket(), PATIENCE).is_ok()
     }
 
-    fn tell_unseated(&mut self, unseated: BTreeMap<String, BTreeMap<u32, Unseated>>) {
+    fn report_unseated(&mut self, unseated: BTreeMap<String, BTreeMap<u32, Unseated>>) {
         if let Some(arbiter) = self.arbiter.upgrade() {
             arbiter.set_unseated(unseated);
         }
@@ -99,7 +99,7 @@ impl Watch {
         shared: Arc<usage::Shared>,
     ) -> Self {
         Self {
-            outlook: Outlook {
+            probe: NodeProbe {
                 node: node.clone(),
                 measure: Measure::new(node.clone()),
                 arbiter,
@@ -120,7 +120,7 @@ impl Watch {
 
     /// Looks if that is due or the settings are others, and says how long to wait for the next time.
     pub fn round(&mut self) -> Duration {
-        let settings = self.settings.of(&self.node);
+        let settings = self.settings.read_policy(&self.node);
         let is_early = |(due, by): &(Instant, Monitor)| *by == settings && Instant::now() < *due;
         let due = match self.due.filter(is_early) {
             Some((due, _)) => due,
@@ -141,9 +141,9 @@ impl Watch {
             match Confs::read(&self.node) {
                 Ok(confs) if confs.has_limits() => self.is_watching = true,
                 Ok(confs) => {
-                    self.tell(&Sight {
+                    self.tell(&Sample {
                         confs,
-                        ..Sight::default()
+                        ..Sample::default()
                     });
                     return interval;
                 }
@@ -153,7 +153,7 @@ impl Watch {
                 }
             }
         }
-        let seen = self.outlook.see(false);
+        let seen = self.probe.sample(false);
         self.tell(&seen.0);
         let report = &seen.0.report;
         let is_seen = report.error.is_none();
@@ -174,8 +174,8 @@ impl Watch {
                 Line::Right(job, text) => info!(job, "{text}"),
             }
         }
-        let soon = self.enforcer.act(settings, &seen, &mut self.outlook);
-        let second = is_in_doubt.then_some(SECOND_LOOK);
+        let soon = self.enforcer.act(settings, &seen, &mut self.probe);
+        let second = is_in_doubt.then_some(SECOND_SAMPLE);
         soon.into_iter()
             .chain(second)
             .min()
@@ -183,11 +183,11 @@ impl Watch {
     }
 
     /// Tells the usage, as of now.
-    fn tell(&mut self, sight: &Sight) {
-        let arbiter = self.outlook.arbiter.upgrade();
+    fn tell(&mut self, sample: &Sample) {
+        let arbiter = self.probe.arbiter.upgrade();
         let findings = self.tally.findings();
         let policy = self.settings.policy.as_ref();
-        (self.usage).note(sight, arbiter.as_deref(), findings, policy, &self.shared);
+        (self.usage).note(sample, arbiter.as_deref(), findings, policy, &self.shared);
         let path = self.settings.textfile.as_deref();
         let told = || self.shared.told();
         self.textfile.keep(path, self.node.owner, told);
@@ -196,8 +196,8 @@ impl Watch {
     /// There is nothing to look at.
     fn rest(&mut self) {
         self.is_watching = false;
-        self.outlook.measure.rest();
-        self.enforcer.rest(&mut self.outlook);
+        self.probe.measure.rest();
+        self.enforcer.rest(&mut self.probe);
         self.memory = Memory::default();
         self.trouble = None;
     }
@@ -254,9 +254,9 @@ impl Memory {
         let mut doubt = false;
         for (job, gpu, finding) in report.findings() {
             let name = (job.job, job.sluid.clone());
-            let sight = (name.clone(), gpu.holding.uuid.clone());
-            let again = self.seen.contains(&sight);
-            seen.insert(sight);
+            let key = (name.clone(), gpu.holding.uuid.clone());
+            let again = self.seen.contains(&key);
+            seen.insert(key);
             doubt |= !again;
             let due = |then: &Instant| now.saturating_duration_since(*then) >= SILENCE;
             // Noted below: all GPUs of a job are spoken of together.
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_are_in_the_textfile_for_as_long_as_the_policy_names_one() {
+    fn metrics_are_in_the_textfile_while_the_policy_names_one() {
         let folder = tempfile::tempdir().unwrap();
         let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
         std::fs::create_dir_all(&node.run).unwrap();
@@ -464,7 +464,7 @@ mod tests {
         let mut watch = Watch::new(node.clone(), Weak::new(), Arc::default(), Arc::default());
         assert!(watch.round() <= SETTINGS_EVERY);
         assert_eq!(watch.trouble, None);
-        // The next look finds a folder that is not to be trusted.
+        // The next sample finds a folder that is not to be trusted.
         std::fs::set_permissions(&node.run, std::fs::Permissions::from_mode(0o777)).unwrap();
         watch.round();
         assert_eq!(watch.trouble, None);

@@ -73,7 +73,7 @@ fn an_arbiter_that_does_not_answer_is_found() {
 }
 
 #[test]
-fn a_process_that_asks_to_be_admitted_is_answered_and_no_other_waits() {
+fn an_admission_is_answered_and_no_other_process_waits() {
     let node = Node::new();
     // In no job, and in one, of a node without a gate.
     assert_eq!(ask(&node.socket, &ADMISSION).unwrap().0, 0);
@@ -321,7 +321,7 @@ fn killing_the_arbiter_again_and_again_hangs_no_process() {
 }
 
 #[test]
-fn there_is_one_arbiter_and_a_socket_that_is_left_over_is_replaced() {
+fn there_is_one_arbiter_and_a_stale_socket_is_replaced() {
     let mut node = Node::new();
     let second = Arbiter::start(node.settings(), node.door.clone());
     assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
@@ -334,7 +334,7 @@ fn there_is_one_arbiter_and_a_socket_that_is_left_over_is_replaced() {
 }
 
 #[test]
-fn anything_else_than_a_request_of_a_known_process_gets_an_errno() {
+fn all_but_requests_of_known_processes_get_an_errno() {
     let node = Node::new();
     assert_eq!(refusal(&node.socket, &request(GPU)), Errno::NOENT);
     node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
@@ -373,8 +373,8 @@ fn a_process_has_one_seat_at_each_gpu() {
     let tenants = node.tenants();
     assert_eq!((tenants.len(), tenants[0].standing.seats), (1, 1));
     // The last one is the one that gets turns.
-    seats[1].seat().wish().store(1, SeqCst);
-    seats[1].ring();
+    seats[1].seat().wants_gpu().store(1, SeqCst);
+    seats[1].wake();
     node.wait_until(|it| it[0].standing.holds);
     assert_ne!(seats[1].seat().turn().load(SeqCst) & OPEN, 0);
     assert_eq!(seats[0].seat().turn().load(SeqCst) & OPEN, 0);

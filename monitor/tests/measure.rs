@@ -331,7 +331,7 @@ fn a_node_without_anything_says_so() {
 }
 
 #[test]
-fn all_processes_of_a_job_count_together_and_a_limit_may_be_used_up() {
+fn processes_of_a_job_count_together_up_to_its_limit() {
     for (mib, expected) in [
         (5683, None),
         (5684, Some((Some(12), Finding::OverLimit, Some(1)))),

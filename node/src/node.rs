@@ -127,9 +127,10 @@ impl Node {
 
     /// The run folder, made when missing: `/run` is empty after each boot.
     pub fn make(&self) -> Result<Run> {
-        let dir = match self.mounts {
-            true => run_folder::make(&self.run, self.owner)?,
-            false => Dir::make(&self.run, self.owner)?,
+        let dir = if self.mounts {
+            run_folder::make(&self.run, self.owner)?
+        } else {
+            Dir::make(&self.run, self.owner)?
         };
         Ok(Run::lock(dir, self.mounts))
     }
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_at_a_time_and_a_stopped_one_is_not_waited_for_for_ever() {
+    fn one_job_at_a_time_and_a_stopped_one_holds_none_up_for_ever() {
         let folder = tempfile::tempdir().unwrap();
         let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
         assert!(node.open().unwrap().is_none());

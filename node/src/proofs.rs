@@ -98,7 +98,7 @@ impl Proofs {
     }
 
     /// The measurement of a model with a driver version.
-    pub fn of(&self, gpu: &str, driver: &str) -> Option<&Proof> {
+    pub fn find(&self, gpu: &str, driver: &str) -> Option<&Proof> {
         self.0
             .iter()
             .find(|it| it.gpu == gpu && it.driver == driver)
@@ -170,12 +170,12 @@ mod tests {
         std::fs::write(path(&node), proofs.text().unwrap()).unwrap();
         let read = Proofs::read(&node).unwrap();
         assert_eq!(read.0.len(), 2);
-        let found = read.of("NVIDIA L40S", "580.1").unwrap();
+        let found = read.find("NVIDIA L40S", "580.1").unwrap();
         assert_eq!(found.failed.as_ref().unwrap().why, "it ran on again");
         assert_eq!(found.day(), "2026-11-23");
-        assert_eq!(read.of("NVIDIA L40S", "590.2").unwrap().failed, None);
-        assert_eq!(read.of("NVIDIA L40S", "600.3"), None);
-        assert_eq!(read.of("NVIDIA H200", "580.1"), None);
+        assert_eq!(read.find("NVIDIA L40S", "590.2").unwrap().failed, None);
+        assert_eq!(read.find("NVIDIA L40S", "600.3"), None);
+        assert_eq!(read.find("NVIDIA H200", "580.1"), None);
     }
 
     #[test]

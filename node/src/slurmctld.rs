@@ -198,9 +198,10 @@ fn knows(mut command: Command) -> Result<bool, AskError> {
             let mut text = Vec::new();
             said.take(NO_SUCH_JOB.len() as u64 * 16)
                 .read_to_end(&mut text)?;
-            match String::from_utf8_lossy(&text).contains(NO_SUCH_JOB) {
-                true => Ok(false),
-                false => Err(AskError::Failed(status)),
+            if String::from_utf8_lossy(&text).contains(NO_SUCH_JOB) {
+                Ok(false)
+            } else {
+                Err(AskError::Failed(status))
             }
         }
         Err(error) => Err(error),

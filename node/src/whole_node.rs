@@ -45,9 +45,10 @@ pub fn whole_node() -> Result<(), Narrowed> {
     if let Some(name) = limit_among(names) {
         return Err(Narrowed::Variable(name));
     }
-    match ThisProcess::new().is_in_first_cgroup_namespace() {
-        true => Ok(()),
-        false => Err(Narrowed::Container),
+    if ThisProcess::new().is_in_first_cgroup_namespace() {
+        Ok(())
+    } else {
+        Err(Narrowed::Container)
     }
 }
 

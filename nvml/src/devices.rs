@@ -74,7 +74,7 @@ pub enum MigState {
 
 impl MigState {
     /// By what NVML said of MIG, and the number of instances that it showed.
-    pub(crate) fn of(mig: Option<Mig>, instances: usize) -> Self {
+    pub(crate) fn from_mode(mig: Option<Mig>, instances: usize) -> Self {
         match (mig.is_some_and(|mig| mig.current), instances) {
             (false, _) => Self::Whole,
             (true, 0) => Self::Empty,
@@ -131,7 +131,7 @@ mod tests {
         let instances: Vec<_> = (0..instances).map(instance).collect();
         Gpu {
             mig,
-            standing: MigState::of(mig, instances.len()),
+            standing: MigState::from_mode(mig, instances.len()),
             instances,
             ..Gpu::default()
         }

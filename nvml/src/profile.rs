@@ -47,9 +47,10 @@ impl Sizes {
             }
             _ => own.div_ceil(GIB),
         };
-        let compute = match self.compute_slices == self.slices {
-            true => String::new(),
-            false => format!("{}c.", self.compute_slices),
+        let compute = if self.compute_slices == self.slices {
+            String::new()
+        } else {
+            format!("{}c.", self.compute_slices)
         };
         format!("{compute}{}g.{gigabytes}gb", self.slices)
     }

@@ -46,12 +46,13 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
             Err(error) => first.say(format!("MIG: {error}")),
             Ok(mig) => {
                 let divided = mig.is_some_and(|mig| mig.current);
-                let all = match divided {
-                    true => instances(&device, &mut gpu.instances),
-                    false => Ok(()),
+                let all = if divided {
+                    instances(&device, &mut gpu.instances)
+                } else {
+                    Ok(())
                 };
                 gpu.mig = mig;
-                gpu.standing = MigState::of(mig, gpu.instances.len());
+                gpu.standing = MigState::from_mode(mig, gpu.instances.len());
                 if let Err(error) = all {
                     first.say(format!("MIG instances: {error}"));
                     // NVML failed, so the GPU may have instances.

@@ -35,9 +35,10 @@ pub fn suggested<'a>(products: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'
 pub fn of_instance(of_gpu: &str, product: &str, profile: &str) -> String {
     let size = profile::size(profile);
     let name = format!("{of_gpu}_{size}");
-    match autodetected(product, Some(profile)).contains(&name) {
-        true => name,
-        false => size.to_string(),
+    if autodetected(product, Some(profile)).contains(&name) {
+        name
+    } else {
+        size.to_string()
     }
 }
 
@@ -81,9 +82,10 @@ fn words(product: &str) -> Vec<String> {
 
 /// Slurm takes a bare number for a count.
 fn safe(name: String) -> String {
-    match name.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => format!("gpu{name}"),
-        false => name,
+    if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("gpu{name}")
+    } else {
+        name
     }
 }
 

@@ -64,7 +64,7 @@ fn a_quarter_is_granted_in_every_spelling() {
 }
 
 #[test]
-fn a_slice_in_another_field_moves_to_the_node_and_leaves_the_rest_there() {
+fn a_slice_in_another_field_moves_to_the_node_alone() {
     let request = Request {
         tres_per_node: Some("gres/license:x:1".into()),
         tres_per_task: Some("cpu=2,gres/gpu:l40s.4=1".into()),
@@ -103,7 +103,7 @@ fn a_granted_request_is_granted_again_unchanged() {
 }
 
 #[test]
-fn a_request_without_the_releases_mark_gets_it_where_it_is_known() {
+fn a_request_without_the_releases_mark_gets_it_if_known() {
     let context = Context {
         prefix: Some(Prefix::Colon),
         ..Context::default()
@@ -303,7 +303,7 @@ fn options_that_cannot_go_with_a_slice_are_refused() {
 }
 
 #[test]
-fn raw_shards_are_granted_up_to_one_gpu_where_the_policy_allows_them() {
+fn raw_shards_are_granted_up_to_one_gpu_if_allowed() {
     let table =
         "raw_shards = \"allow\"\n[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
     let one_type = Policy::parse(table).unwrap();

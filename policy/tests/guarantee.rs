@@ -72,9 +72,10 @@ proptest! {
         start: Option<u32>,
         count in 0u8..=8,
     ) {
-        let text = match as_slice && gpu.shards.is_multiple_of(shards) && shards < gpu.shards {
-            true => format!("gres/gpu:{}.{}:1", gpu.name, gpu.shards / shards),
-            false => format!("gres/shard:{}:{shards}", gpu.name),
+        let text = if as_slice && gpu.shards.is_multiple_of(shards) && shards < gpu.shards {
+            format!("gres/gpu:{}.{}:1", gpu.name, gpu.shards / shards)
+        } else {
+            format!("gres/shard:{}:{shards}", gpu.name)
         };
         let request = Request { tres_per_node: Some(text), ..Request::default() };
         let verdict = decide(&policy(&gpu), &request, &Context::default());

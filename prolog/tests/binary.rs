@@ -48,7 +48,7 @@ fn many_prologs_at_once_leave_each_its_conf_and_its_folder() {
 }
 
 #[test]
-fn without_a_run_folder_that_only_root_can_change_a_slice_job_must_not_start() {
+fn a_slice_job_must_not_start_unless_root_owns_the_run_folder() {
     for break_it in [
         "chmod 777 /run",
         "mkdir -m 777 /run/softmig",
@@ -156,7 +156,7 @@ fn an_untagged_job_with_all_gpus_gets_none_where_people_matter() {
 }
 
 #[test]
-fn without_any_answer_or_policy_no_conf_is_left_and_the_job_may_start() {
+fn without_answer_or_policy_a_job_starts_without_a_conf() {
     let script = "$PROLOG; rm /etc/softmig/policy.toml; SLURM_JOB_EXTRA= $PROLOG; echo $? $(ls /run/softmig)";
     let Some((_, written, errors)) = run(script) else {
         return;

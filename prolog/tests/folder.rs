@@ -8,7 +8,7 @@ use node::run;
 const JOBS_7_AND_8: &str = "set -e; for id in 7 8; do SLURM_JOB_ID=$id $PROLOG; done; set +e\n";
 
 #[test]
-fn each_job_with_limits_has_a_bounded_file_system_and_others_have_none() {
+fn only_jobs_with_limits_have_a_bounded_file_system() {
     let script = format!(
         "{JOBS_7_AND_8} SLURM_JOB_ID=9 SLURM_JOB_GPUS=0,1 $PROLOG
         SLURM_JOB_ID=10 SLURM_JOB_EXTRA=$whole $PROLOG; SLURM_JOB_ID=11 SLURM_JOB_GPUS= SLURM_JOB_EXTRA= $PROLOG
@@ -50,7 +50,7 @@ fn each_job_with_limits_has_a_bounded_file_system_and_others_have_none() {
 }
 
 #[test]
-fn a_job_that_fills_its_folder_takes_no_room_from_its_ledger_or_from_others() {
+fn a_full_folder_takes_no_room_from_the_ledger_or_other_jobs() {
     let script = r#"$PROLOG; cd /run/softmig/jobs; before=$(df --output=avail /run | tail -n 1)
         dd if=/dev/zero of=7/log bs=64k 2>/dev/null && echo "no end"
         [ "$(df --output=avail /run | tail -n 1)" = "$before" ] || echo "taken from /run"
@@ -78,7 +78,7 @@ fn a_second_prolog_of_the_same_run_keeps_the_folder() {
 }
 
 #[test]
-fn the_next_run_gets_a_folder_of_its_own_though_the_old_one_is_used() {
+fn the_next_run_gets_its_own_folder_though_the_old_is_in_use() {
     let script = r#"$PROLOG; cd /run/softmig/jobs/7; echo held > ledger; exec 3< ledger
         SLURM_JOB_RESTART_COUNT=1 $PROLOG || exit; cat <&3
         tr -d '\0' < /run/softmig/jobs/7/ledger; stat -c %s /run/softmig/jobs/7/*; grep -c softmig/jobs /proc/self/mounts"#;
@@ -143,7 +143,7 @@ fn where_nothing_can_be_mounted_the_folder_is_a_plain_one() {
 }
 
 #[test]
-fn without_its_ledger_a_slice_job_must_not_start_and_a_whole_one_may() {
+fn without_a_ledger_only_a_job_with_whole_gpus_may_start() {
     // Nothing longer than a conf can be written.
     let narrow = "trap '' XFSZ; ulimit -f 8;";
     for (job, expected) in [("", 1), ("SLURM_JOB_EXTRA=$whole ", 0)] {

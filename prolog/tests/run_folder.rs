@@ -131,7 +131,7 @@ fn without_room_for_its_limits_a_job_may_start_and_gets_no_gpu() {
 }
 
 #[test]
-fn without_room_the_limits_of_an_older_job_of_the_same_number_do_not_stay() {
+fn without_room_an_older_jobs_limits_do_not_stay() {
     let stale = "cp /etc/softmig/policy.toml /run/softmig/7.conf";
     let Some((status, written, errors)) = without_room(&format!("{stale}; {NO_PAGE}"), "") else {
         return;

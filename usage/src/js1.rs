@@ -97,7 +97,7 @@ pub enum Js1Error {
 
 impl Js1 {
     /// The use by a job on a node, which Slurm calls `name`; `None` if nothing is known of it.
-    pub fn of(node: &Node, job: &Job, name: &str, ran_seconds: u64) -> Option<Self> {
+    pub fn from_job(node: &Node, job: &Job, name: &str, ran_seconds: u64) -> Option<Self> {
         let mut own = OfNode::default();
         for gpu in &job.gpus {
             own.add(node, job, gpu);
@@ -106,7 +106,7 @@ impl Js1 {
         if own.gpu_total_memory.is_empty() && own.gpu_utilization.is_empty() {
             return None;
         }
-        own.softmig = OfSlice::of(job);
+        own.softmig = OfSlice::from_job(job);
         Some(Self {
             nodes: BTreeMap::from([(name.to_string(), own)]),
             total_time: Some(ran_seconds.into()),
@@ -172,9 +172,10 @@ impl Js1 {
         };
         let mut all = before.clone();
         all.add(self);
-        match all == before {
-            true => Ok(None),
-            false => all.encode().map(Some),
+        if all == before {
+            Ok(None)
+        } else {
+            all.encode().map(Some)
         }
     }
 }
@@ -190,8 +191,7 @@ impl OfNode {
             None => card.and_then(|card| card.memory_bytes),
         };
         // jobstats expects both or neither, and reportseff divides by the first.
-        let total = total.filter(|&total| total > 0);
-        if let (Some(total), Some(peak)) = (total, gpu.memory_peak_bytes) {
+        if let (Some(total @ 1..), Some(peak)) = (total, gpu.memory_peak_bytes) {
             self.gpu_total_memory.insert(index.clone(), total.into());
             self.gpu_used_memory
                 .insert(index.clone(), peak.min(total).into());
@@ -219,7 +219,7 @@ impl OfSlice {
         self.refused = self.refused.saturating_add(other.refused);
     }
 
-    fn of(job: &Job) -> Option<Self> {
+    fn from_job(job: &Job) -> Option<Self> {
         let slice = job.slice.as_ref()?;
         let sum = |part: fn(&JobGpu) -> f64| {
             let sum: f64 = job.gpus.iter().map(part).filter(|f| f.is_finite()).sum();
@@ -284,7 +284,7 @@ mod tests {
 
     fn summary(job: usize, name: &str) -> Js1 {
         let node = node();
-        Js1::of(&node, &node.jobs[job], name, 1000).unwrap()
+        Js1::from_job(&node, &node.jobs[job], name, 1000).unwrap()
     }
 
     #[test]
@@ -312,11 +312,11 @@ mod tests {
     fn of_a_job_without_figures_there_is_no_summary() {
         let mut node = node();
         node.jobs[0].gpus[0].memory_peak_bytes = None;
-        let js1 = Js1::of(&node, &node.jobs[0], "n1", 1).unwrap();
+        let js1 = Js1::from_job(&node, &node.jobs[0], "n1", 1).unwrap();
         assert!(js1.nodes["n1"].gpu_total_memory.is_empty());
         node.jobs[0].gpus[0].known_seconds = 0.0;
         node.jobs[0].gpus[0].charged_seconds = 0.0;
-        assert_eq!(Js1::of(&node, &node.jobs[0], "n1", 1), None);
+        assert_eq!(Js1::from_job(&node, &node.jobs[0], "n1", 1), None);
     }
 
     #[test]

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_idle_on_the_gpus_that_it_does_not_use_for_longer_than_the_policy_says() {
+    fn a_job_is_idle_on_gpus_unused_for_longer_than_the_policy_says() {
         let job = |idle: &[f64], after| Job {
             idle_after_seconds: after,
             gpus: (idle.iter())

@@ -41,7 +41,7 @@ pub struct Smaller {
 
 impl Summary {
     /// The use by a job; `None` if it has no slice.
-    pub fn of(job: &Job) -> Option<Self> {
+    pub fn from_job(job: &Job) -> Option<Self> {
         let slice = job.slice.clone()?;
         let most = |part: fn(&JobGpu) -> Option<u64>| job.gpus.iter().filter_map(part).max();
         let sum = |part: fn(&JobGpu) -> f64| job.gpus.iter().map(part).map(time).sum();
@@ -114,7 +114,7 @@ impl Summary {
             return format!("did not use its {part}");
         }
         let mut text = match self.peak_bytes {
-            Some(peak) => format!("used {}, ", of(peak, limit)),
+            Some(peak) => format!("used {}, ", used_of_limit(peak, limit)),
             // The accounting may have the time alone.
             None if limit == 0 => "used ".to_string(),
             None => format!("used an unknown part of {}, ", Size(limit)),
@@ -164,9 +164,10 @@ fn share(limits: &Limits) -> f64 {
 
 /// A time, from a file that may hold anything.
 fn time(seconds: f64) -> f64 {
-    match seconds.is_finite() {
-        true => seconds.max(0.0),
-        false => 0.0,
+    if seconds.is_finite() {
+        seconds.max(0.0)
+    } else {
+        0.0
     }
 }
 
@@ -197,7 +198,7 @@ pub fn percent(part: f64) -> u32 {
 }
 
 /// "7.9 of 11.1 GiB": with the unit once where it is the same.
-fn of(used: u64, limit: u64) -> String {
+fn used_of_limit(used: u64, limit: u64) -> String {
     let (used, limit) = (Size(used).to_string(), Size(limit).to_string());
     match (used.split_once(' '), limit.split_once(' ')) {
         (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} of {limit}"),
@@ -254,7 +255,7 @@ mod tests {
 
     fn sentence(job: &Job) -> String {
         let policy = Policy::parse(POLICY).unwrap();
-        Summary::of(job).unwrap().sentence(policy.gpu("l40s"))
+        Summary::from_job(job).unwrap().sentence(policy.gpu("l40s"))
     }
 
     #[test]
@@ -327,14 +328,14 @@ mod tests {
         let mut time = job(None, 152.5);
         time.slice.as_mut().unwrap().memory_bytes = 0;
         assert_eq!(sentence(&time), "used 61 % of its quarter, waited 4 %");
-        let own = Summary::of(&job(Some(600), 10.0)).unwrap();
+        let own = Summary::from_job(&job(Some(600), 10.0)).unwrap();
         let told = "used 600 MiB of 11.1 GiB, 4 % of its quarter, waited 4 %";
         assert_eq!(own.sentence(None), told);
         let whole = Job {
             slice: None,
             ..job(None, 1.0)
         };
-        assert_eq!(Summary::of(&whole), None);
+        assert_eq!(Summary::from_job(&whole), None);
     }
 
     #[test]

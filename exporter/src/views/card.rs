@@ -26,8 +26,11 @@ pub(super) fn figures(
 /// NVML's index of a job's GPU, as text, and the GPU's name.
 pub(super) fn index_and_name<'a>(node: &'a Node, of: &JobGpu) -> (String, &'a str) {
     let is_it = |gpu: &&GpuUsage| gpu.uuid == of.uuid;
-    let name = node.gpus.iter().find(is_it);
-    let name = name.and_then(|gpu| gpu.name.as_deref());
+    let name = node
+        .gpus
+        .iter()
+        .find(is_it)
+        .and_then(|gpu| gpu.name.as_deref());
     let index = of.index.map(|index| index.to_string());
     (index.unwrap_or_default(), name.unwrap_or_default())
 }

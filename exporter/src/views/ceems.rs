@@ -13,10 +13,11 @@ pub(super) fn add(page: &mut Page, now: &Node, window: &Window) {
     for (job, slice, gpu) in now.slices() {
         let charged = window.used(now, job, gpu).charged;
         let (all, shards) = sums(now, window, gpu);
-        let part = match all > 0.0 {
-            true => charged / all,
+        let part = if all > 0.0 {
+            charged / all
+        } else {
             // As CEEMS does it: by what Slurm gave.
-            false => f64::from(slice.shards) / f64::from(shards.max(1)),
+            f64::from(slice.shards) / f64::from(shards.max(1))
         };
         let (index, _) = index_and_name(now, gpu);
         let id = job.job.to_string();

@@ -45,9 +45,12 @@ pub fn start(
 }
 
 fn stamped(page: &str, milliseconds: f64) -> String {
-    let line = |line: &str| match line.starts_with('#') {
-        true => format!("{line}\n"),
-        false => format!("{line} {milliseconds}\n"),
+    let line = |line: &str| {
+        if line.starts_with('#') {
+            format!("{line}\n")
+        } else {
+            format!("{line} {milliseconds}\n")
+        }
     };
     page.lines().map(line).collect()
 }

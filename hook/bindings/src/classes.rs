@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_work_is_a_row_or_has_a_reason_though_it_is_harmless() {
+    fn a_call_that_gives_work_is_a_row_or_has_a_reason() {
         for name in ["cuGraphDeviceLaunch_v2", "cuMemset4D", "cuMemcpyFast"] {
             let text = format!("{TEXT}\n{name} : no program can call it");
             assert_eq!(with(&text, &ROWS, &[name], &[]), "");

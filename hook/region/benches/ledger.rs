@@ -98,8 +98,11 @@ fn at_once(threads: usize, calls: impl Fn(GpuLedger<'_>, usize) -> u32 + Sync) -
                     .map(|thread| scope.spawn(move || one(thread)))
                     .collect();
                 let first = one(0);
-                let others = others.into_iter().filter_map(|thread| thread.join().ok());
-                (first + others.sum::<f64>()) / threads as f64
+                let rest: f64 = others
+                    .into_iter()
+                    .filter_map(|thread| thread.join().ok())
+                    .sum();
+                (first + rest) / threads as f64
             })
         })
     })

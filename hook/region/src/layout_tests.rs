@@ -16,7 +16,7 @@ impl Bytes {
         Self((0..length.div_ceil(64)).map(|_| line()).collect())
     }
 
-    fn of(gpus: usize) -> Self {
+    fn for_gpus(gpus: usize) -> Self {
         Self::new(size(gpus))
     }
 
@@ -46,7 +46,7 @@ fn the_file_is_laid_out_as_documented() {
     assert_eq!(lock_offset(0), 1 << 40);
     assert_eq!(lock_offset(SLOTS - 1), (1 << 40) + 1023);
 
-    let file = Bytes::of(2);
+    let file = Bytes::for_gpus(2);
     let ledger = file.ledger().unwrap();
     let at = |offset| file.word(offset).load(Ordering::SeqCst);
     assert_eq!(at(0), 1);
@@ -71,7 +71,7 @@ fn the_file_is_laid_out_as_documented() {
 /// The parts that are read from outside, without mapping the file.
 #[test]
 fn the_most_that_was_held_and_what_was_refused_are_on_record() {
-    let file = Bytes::of(2);
+    let file = Bytes::for_gpus(2);
     let ledger = file.ledger().unwrap();
     let gpu = ledger.gpu(key(55)).unwrap();
     ledger.use_slot(1);
@@ -104,7 +104,7 @@ fn a_file_that_is_too_short_is_no_ledger() {
 
 #[test]
 fn a_place_that_is_not_aligned_is_no_ledger() {
-    let file = Bytes::of(2);
+    let file = Bytes::for_gpus(2);
     for offset in [1, 8, 32, 63] {
         let start = file.0.as_ptr().cast::<u8>().wrapping_add(offset);
         // SAFETY: within the file, and refused before anything is read.
@@ -114,7 +114,7 @@ fn a_place_that_is_not_aligned_is_no_ledger() {
 
 #[test]
 fn another_version_is_left_alone() {
-    let file = Bytes::of(1);
+    let file = Bytes::for_gpus(1);
     file.word(0).store(VERSION + 1, Ordering::SeqCst);
     assert!(file.ledger().is_none());
     assert_eq!(file.word(0).load(Ordering::SeqCst), VERSION + 1);
@@ -141,7 +141,7 @@ fn each_gpu_has_a_part_as_long_as_there_are_any() {
 #[test]
 fn two_who_ask_at_once_for_one_gpu_get_one_part() {
     for step in 0..3 {
-        let file: &'static Bytes = Box::leak(Box::new(Bytes::of(2)));
+        let file: &'static Bytes = Box::leak(Box::new(Bytes::for_gpus(2)));
         let ledger = file.ledger().unwrap();
         ledger.use_slot(0);
         let mut left: usize = step;
@@ -159,7 +159,7 @@ fn two_who_ask_at_once_for_one_gpu_get_one_part() {
 
 #[test]
 fn a_slot_is_counted_wherever_the_top_is_said_to_be() {
-    let file = Bytes::of(1);
+    let file = Bytes::for_gpus(1);
     let ledger = file.ledger().unwrap();
     ledger.use_slot(usize::MAX);
     ledger.use_slot(3);
@@ -179,7 +179,7 @@ proptest! {
         number in 1..u64::MAX,
         units: u32,
     ) {
-        let file = Bytes::of(1);
+        let file = Bytes::for_gpus(1);
         for (at, bits) in head.iter().enumerate() {
             file.word(at * 8).store(*bits, Ordering::SeqCst);
         }

@@ -6,14 +6,15 @@
 //!
 //! A turn, from the process's side:
 //!
-//! 1. A thread that wants to launch finds the turn closed. It sets [`Seat::wish`], rings ([`Seat::bell`]) and waits on
-//!    [`Seat::turn`] as a futex.
+//! 1. A thread that wants to launch finds the turn closed. It sets [`Seat::wants_gpu`], wakes the arbiter ([`Seat::wakes`])
+//!    and waits on [`Seat::turn`] as a futex.
 //! 2. The arbiter writes the terms of a turn, then the turn with [`OPEN`], and wakes all who wait there.
 //! 3. The process waits until [`Seat::from`], when the last work of the job before it should be over. It launches until
 //!    [`Seat::used`] and its work in flight reach the budget, the clock reaches `until`, or the arbiter closes the turn. A
 //!    process without work also gives a turn back that says [`CONTENDED`].
 //! 4. It waits until little of its work is left, or until the rest will not end without another turn. It says when the
-//!    rest should be over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and rings.
+//!    rest should be over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and wakes
+//!    the arbiter.
 //!
 //! On a GPU whose own scheduler the arbiter can steer there are no turns ([`Seat::free`]): each process has a turn without end,
 //! launches as it likes, and says when it has work ([`Seat::tell_work`]). By the channels that it tells of
@@ -38,14 +39,14 @@ struct Arbiter {
     from: AtomicU64,
     ahead: AtomicU64,
     until: AtomicU64,
-    beat: AtomicU64,
+    heartbeat: AtomicU64,
     free: AtomicU32,
 }
 
 #[repr(C, align(64))]
 struct Process {
-    bell: AtomicU32,
-    wish: AtomicU32,
+    wakes: AtomicU32,
+    wants_gpu: AtomicU32,
     done: AtomicU32,
     overruns: AtomicU32,
     used: AtomicU64,
@@ -135,10 +136,10 @@ impl Seat {
         &self.arbiter.until
     }
 
-    /// The time when the arbiter last looked. While any process wants or has the GPU, that is never long ago. The
+    /// The time when the arbiter last polled. While any process wants or has the GPU, that is never long ago. The
     /// arbiter writes it.
-    pub fn beat(&self) -> &AtomicU64 {
-        &self.arbiter.beat
+    pub fn heartbeat(&self) -> &AtomicU64 {
+        &self.arbiter.heartbeat
     }
 
     /// Not zero while there are no turns: the process launches as it likes, and the arbiter steers its channels on the GPU
@@ -147,15 +148,15 @@ impl Seat {
         &self.arbiter.free
     }
 
-    /// Counts the times that the process changed something the arbiter should look at, as a futex. The process's, as
+    /// Counts the times that the process woke the arbiter to look at a change, as a futex. The process's, as
     /// is all that follows.
-    pub fn bell(&self) -> &AtomicU32 {
-        &self.process.bell
+    pub fn wakes(&self) -> &AtomicU32 {
+        &self.process.wakes
     }
 
     /// Not zero while the process wants to launch, or has work under way.
-    pub fn wish(&self) -> &AtomicU32 {
-        &self.process.wish
+    pub fn wants_gpu(&self) -> &AtomicU32 {
+        &self.process.wants_gpu
     }
 
     /// When its last work should be over, by its own estimate.
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_are_read_as_they_were_told_and_too_many_are_known_as_such() {
+    fn channels_are_read_as_told_and_too_many_are_marked() {
         let page = core::mem::MaybeUninit::<Seat>::zeroed();
         // SAFETY: all zero is a seat where nothing was told.
         let seat = unsafe { page.assume_init_ref() };

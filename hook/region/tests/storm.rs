@@ -122,7 +122,7 @@ fn work(mut random: Random, path: &Path, slot: usize, ledger: Mapped, said: Mapp
 }
 
 #[test]
-fn the_account_is_right_and_the_limit_kept_whichever_process_is_killed() {
+fn killing_any_process_keeps_the_account_and_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
     make(&path, GPUS);

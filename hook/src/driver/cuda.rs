@@ -270,7 +270,7 @@ macro_rules! cuda_functions {
             function: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream,
             kernel_params: *mut *mut c_void, extra: *mut *mut c_void) and cuLaunchKernel_ptsz -> CUresult
-            { kernels::launch(function, Grid::of(grid_dim_x, grid_dim_y, grid_dim_z), form(stream), c"cuLaunchKernel") }
+            { kernels::launch(function, Grid::new(grid_dim_x, grid_dim_y, grid_dim_z), form(stream), c"cuLaunchKernel") }
         fn cuLaunchKernelEx(
             config: *const CUlaunchConfig, function: CUfunction, kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void) and cuLaunchKernelEx_ptsz -> CUresult
@@ -279,7 +279,7 @@ macro_rules! cuda_functions {
             function: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream,
             kernel_params: *mut *mut c_void) and cuLaunchCooperativeKernel_ptsz -> CUresult
-            { kernels::launch(function, Grid::of(grid_dim_x, grid_dim_y, grid_dim_z), form(stream), c"cuLaunchCooperativeKernel") }
+            { kernels::launch(function, Grid::new(grid_dim_x, grid_dim_y, grid_dim_z), form(stream), c"cuLaunchCooperativeKernel") }
         fn cuLaunchCooperativeKernelMultiDevice(
             launch_params_list: *mut CUDA_LAUNCH_PARAMS, num_devices: c_uint, flags: c_uint) -> CUresult
             { kernels::launch_together[launch_params_list](num_devices) }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn links_pipes_and_files_that_others_may_write_are_not_kept_by_root() {
+    fn root_trusts_no_links_pipes_or_files_that_others_may_write() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");

@@ -18,7 +18,7 @@ macro_rules! examples {
 fn limits(shards: u32, mode: Mode) -> &'static Limits {
     let share = Share::new(shards, 4).unwrap();
     let l40s = TypeName::new("l40s").unwrap();
-    let limits = Limits::new(l40s, share, share.of(45464), mode);
+    let limits = Limits::new(l40s, share, share.part_of(45464), mode);
     Box::leak(Box::new(limits.unwrap()))
 }
 
@@ -100,8 +100,9 @@ fn written(message: &Message<'_>, observes: bool) -> String {
 /// All of them, with each cause.
 fn all() -> Vec<Message<'static>> {
     let denied = reasons().into_iter().map(Why::Denied);
-    let causes = causes().into_iter();
-    let causes = causes.filter(|why| !matches!(why, Why::Denied(_)));
+    let causes = causes()
+        .into_iter()
+        .filter(|why| !matches!(why, Why::Denied(_)));
     let refused = denied.chain(causes).map(|why| {
         let function = c"cuLaunchKernel";
         Message::Refused {
@@ -111,9 +112,12 @@ fn all() -> Vec<Message<'static>> {
         }
     });
     let went_on = overruns().into_iter().map(Message::WentOn);
-    let others = messages().into_iter();
-    let others = others.filter(|one| !matches!(one, Message::Refused { .. } | Message::WentOn(_)));
-    others.chain(refused).chain(went_on).collect()
+    messages()
+        .into_iter()
+        .filter(|one| !matches!(one, Message::Refused { .. } | Message::WentOn(_)))
+        .chain(refused)
+        .chain(went_on)
+        .collect()
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(crate) fn launch_together(
     }
     let work = |at| {
         let params = part(at)?;
-        let grid = Grid::of(params.gridDimX, params.gridDimY, params.gridDimZ);
+        let grid = Grid::new(params.gridDimX, params.gridDimY, params.gridDimZ);
         Some((Stream::plain(params.hStream), grid.work(params.function)))
     };
     pacing::paced_together(&work, call)
@@ -72,7 +72,7 @@ pub(crate) struct Grid {
 impl Grid {
     /// A grid of this number of blocks in each direction.
     #[inline]
-    pub(crate) fn of(x: c_uint, y: c_uint, z: c_uint) -> Self {
+    pub(crate) fn new(x: c_uint, y: c_uint, z: c_uint) -> Self {
         Self {
             blocks: u64::from(x).wrapping_mul(y.into()).wrapping_mul(z.into()),
             is_chained: false,
@@ -82,7 +82,7 @@ impl Grid {
     /// A grid in two dimensions.
     #[inline]
     pub(crate) fn flat(width: c_int, height: c_int) -> Self {
-        Self::of(width.cast_unsigned(), height.cast_unsigned(), 1)
+        Self::new(width.cast_unsigned(), height.cast_unsigned(), 1)
     }
 
     /// The grid and the stream of a launch that is described.
@@ -91,7 +91,7 @@ impl Grid {
         let Some(launch) = config.get() else {
             return (Self::default(), DEFAULT);
         };
-        let mut grid = Self::of(launch.gridDimX, launch.gridDimY, launch.gridDimZ);
+        let mut grid = Self::new(launch.gridDimX, launch.gridDimY, launch.gridDimZ);
         let attributes = config.behind(|launch| launch.attrs.cast_const());
         for attribute in (0..launch.numAttrs as usize).map_while(|at| attributes.at(at)) {
             grid.is_chained |=

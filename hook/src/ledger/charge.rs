@@ -12,7 +12,7 @@ use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult}
 
 use super::allocations::{Holding, Holdings, Kind, Known};
 use super::device::LimitedGpu;
-use super::in_progress::Busy;
+use super::in_progress::CallGuard;
 use super::slot::holdings;
 
 /// Asks the driver for something that takes `units`, if the job may have them. `keep` remembers it.
@@ -24,8 +24,8 @@ pub(crate) fn charged(
     call: impl FnOnce() -> CUresult,
     keep: impl FnOnce(),
 ) -> CUresult {
-    let busy = Busy::on(gpu);
-    if !gpu.reserve(&busy, units, function) {
+    let guard = CallGuard::on(gpu);
+    if !gpu.reserve(&guard, units, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let result = call();
@@ -40,13 +40,13 @@ pub(crate) fn charged(
 /// Gives back memory that no descriptor can keep.
 #[inline]
 pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    Ending::of(kind, name, Way::TakenOut).around(call)
+    Ending::begin(kind, name, Way::TakenOut).around(call)
 }
 
 /// Gives back one reference to a handle or a piece, which goes with its last.
 #[inline]
 pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    Ending::of(kind, name, Way::OneReference).around(call)
+    Ending::begin(kind, name, Way::OneReference).around(call)
 }
 
 /// The treatment of the entry of something that ends.
@@ -67,12 +67,12 @@ pub(crate) struct Ending {
     name: u64,
     way: Way,
     known: Option<(&'static Holdings, Known)>,
-    _busy: Option<Busy>,
+    _guard: Option<CallGuard>,
 }
 
 impl Ending {
     #[inline(never)]
-    pub(crate) fn of(kind: Kind, name: u64, way: Way) -> Self {
+    pub(crate) fn begin(kind: Kind, name: u64, way: Way) -> Self {
         let find = |holdings: &'static Holdings| {
             let known = match way {
                 Way::TakenOut => holdings.take_out(kind, name),
@@ -87,7 +87,7 @@ impl Ending {
             name,
             way,
             known,
-            _busy: gpu.as_ref().map(Busy::on),
+            _guard: gpu.as_ref().map(CallGuard::on),
         }
     }
 

@@ -10,15 +10,15 @@ use crate::os::cells::zeroed;
 use crate::os::{self, Errno, Held, Lock};
 
 /// The thread that makes or ends it; none when all zero, as in the child of a fork.
-pub(crate) struct Making {
+pub(crate) struct ContextLock {
     lock: Lock,
     /// The thread that has the lock; 0 for none.
     thread: AtomicU64,
 }
 
-zeroed! { Making { lock, thread } }
+zeroed! { ContextLock { lock, thread } }
 
-impl Making {
+impl ContextLock {
     pub(crate) const fn new() -> Self {
         Self {
             lock: Lock::new(),
@@ -29,7 +29,7 @@ impl Making {
     /// Keeps others out until what is returned is dropped, though not for ever: a thread that never comes back, or one that waits
     /// for this one in a tool's callback, would be waited for in vain. `None` where this thread does already: tools have the
     /// driver call them while it makes a context, and call it in turn.
-    pub(crate) fn begin(&self) -> Option<Maker<'_>> {
+    pub(crate) fn lock(&self) -> Option<ContextGuard<'_>> {
         let _errno = Errno::save();
         let us = os::thread_id();
         // Relaxed: no other thread stores our number.
@@ -40,27 +40,30 @@ impl Making {
         if held.is_some() {
             self.thread.store(us, Ordering::Relaxed);
         }
-        Some(Maker { making: self, held })
+        Some(ContextGuard {
+            context: self,
+            held,
+        })
     }
 }
 
 /// This thread makes or ends it already.
-pub(crate) struct Nested;
+pub(crate) struct AlreadyLocked;
 
 /// How long another thread is waited for, in milliseconds: longer than the driver takes to make a context.
 const PATIENCE: u64 = 10_000;
 
 /// This thread is the one, or has waited long enough. Dropping it lets others.
-pub(crate) struct Maker<'a> {
-    making: &'a Making,
+pub(crate) struct ContextGuard<'a> {
+    context: &'a ContextLock,
     held: Option<Held<'a>>,
 }
 
-impl Drop for Maker<'_> {
+impl Drop for ContextGuard<'_> {
     fn drop(&mut self) {
         if self.held.is_some() {
             // Before the lock is free.
-            self.making.thread.store(0, Ordering::Relaxed);
+            self.context.thread.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -71,16 +74,16 @@ mod tests {
 
     #[test]
     fn a_thread_that_comes_again_goes_on_and_another_waits() {
-        let making = Making::new();
-        let maker = making.begin().unwrap();
-        assert!(making.begin().is_none());
+        let lock = ContextLock::new();
+        let guard = lock.lock().unwrap();
+        assert!(lock.lock().is_none());
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| making.begin().is_some());
+            let other = scope.spawn(|| lock.lock().is_some());
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!other.is_finished());
-            drop(maker);
+            drop(guard);
             assert!(other.join().unwrap());
         });
-        assert!(making.begin().is_some());
+        assert!(lock.lock().is_some());
     }
 }

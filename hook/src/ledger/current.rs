@@ -30,7 +30,7 @@ pub(crate) fn here() -> Option<LimitedGpu> {
 /// Charges a context that was made without a call that was seen, unless a thread is about to.
 #[cold]
 fn meet(gpu: &LimitedGpu) {
-    if let Some(_making) = gpu.state().making.begin()
+    if let Some(_guard) = gpu.state().context_lock.lock()
         && gpu.state().overhead.load(Ordering::Relaxed) == 0
     {
         nvml_usage::meet(gpu);

@@ -12,10 +12,10 @@ use softmig_policy::node::identity::{Finding, ProcessRules};
 use softmig_region::{Full, GpuLedger, Taken, units_of_mib};
 
 use super::allocations::Holdings;
-use super::context_lock::{Maker, Nested};
-use super::in_progress::{Busy, Calls};
+use super::context_lock::{AlreadyLocked, ContextGuard};
+use super::in_progress::{CallGuard, Calls};
 use super::oom_log;
-use super::slot::{self, Member, Private, Reaped};
+use super::slot::{self, ProcessLedger, Reaped, Slot};
 use super::state::{GpuState, Known};
 use crate::driver::{cuda_queries, device};
 use crate::identity::{gate, neighbours};
@@ -24,7 +24,7 @@ use crate::os;
 /// A GPU of which this process's job may not take all.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitedGpu {
-    private: &'static Private,
+    process: &'static ProcessLedger,
     state: &'static GpuState,
     known: &'static Known,
     number: u8,
@@ -34,20 +34,20 @@ impl LimitedGpu {
     /// The GPU with this number in CUDA's order; `None` if nothing is limited there. A process whose account cannot be
     /// had gets nothing of it.
     pub(crate) fn on(device: CUdevice) -> Option<Self> {
-        let private = Private::get().unwrap_or_else(|error| {
+        let process = ProcessLedger::get().unwrap_or_else(|error| {
             oom_log::say_no_account(error);
-            Private::nowhere()
+            ProcessLedger::nowhere()
         });
         let number = u8::try_from(device).ok()?;
-        let state = private.gpus.get(usize::from(number))?;
-        let known = match (state.known.get(), private.member()) {
+        let state = process.gpus.get(usize::from(number))?;
+        let known = match (state.known.get(), process.slot()) {
             (Some(known), _) => known,
-            (None, Some(member)) => look(state, member, device)?,
+            (None, Some(slot)) => look(state, slot, device)?,
             (None, None) => &NO_ROOM,
         };
         known.limit?;
         Some(Self {
-            private,
+            process,
             state,
             known,
             number,
@@ -66,12 +66,12 @@ impl LimitedGpu {
 
     /// The calls now.
     pub(crate) fn calls(&self) -> Calls {
-        Calls::of(&self.state.busy)
+        Calls::read(&self.state.busy)
     }
 
     /// The memory that this process holds.
     pub(crate) fn holdings(&self) -> &'static Holdings {
-        &self.private.holdings
+        &self.process.holdings
     }
 
     /// The GPU's state.
@@ -160,21 +160,21 @@ impl LimitedGpu {
 
     /// True for the job's first refusal.
     pub(crate) fn is_first_refusal(&self) -> bool {
-        let member = self.private.member();
-        member.is_some_and(|member| member.ledger.is_first_refusal())
+        let slot = self.process.slot();
+        slot.is_some_and(|slot| slot.ledger.is_first_refusal())
     }
 
     /// The process's slot. A process without a slot has no ledger either, so its slot is not used.
     #[inline]
     fn slot(&self) -> usize {
-        self.private.member().map_or(0, |member| member.slot)
+        self.process.slot().map_or(0, |slot| slot.number)
     }
 
     /// Forgets processes that have ended.
     pub(crate) fn reap(&self) -> Reaped {
-        let member = self.private.member();
-        member.map_or(Reaped::default(), |member| {
-            member.reap(&self.private.dead_since)
+        let slot = self.process.slot();
+        slot.map_or(Reaped::default(), |slot| {
+            slot.reap(&self.process.dead_since)
         })
     }
 }
@@ -186,36 +186,38 @@ static NO_ROOM: Known = Known {
     limit: Some(0),
 };
 
-impl Busy {
+impl CallGuard {
     /// A call on this GPU.
     #[inline]
     pub(crate) fn on(gpu: &LimitedGpu) -> Self {
-        Self::of(&gpu.state.busy)
+        Self::begin(&gpu.state.busy)
     }
 }
 
 /// Keeps other threads from making or ending the primary context of the GPU with this number. `None` where nothing is counted.
-pub(crate) fn hold_primary_of(device: CUdevice) -> Result<Option<Maker<'static>>, Nested> {
+pub(crate) fn hold_primary_of(
+    device: CUdevice,
+) -> Result<Option<ContextGuard<'static>>, AlreadyLocked> {
     if !gate::is_limited_process() {
         return Ok(None);
     }
-    let account = Private::get().ok();
-    let state = account.and_then(|account| account.gpus.get(usize::try_from(device).ok()?));
+    let process = ProcessLedger::get().ok();
+    let state = process.and_then(|process| process.gpus.get(usize::try_from(device).ok()?));
     state
-        .map(|state| state.making.begin().ok_or(Nested))
+        .map(|state| state.context_lock.lock().ok_or(AlreadyLocked))
         .transpose()
 }
 
 /// Finds out what there is to know of a GPU.
 #[cold]
-fn look(state: &'static GpuState, member: &Member, device: CUdevice) -> Option<&'static Known> {
+fn look(state: &'static GpuState, slot: &Slot, device: CUdevice) -> Option<&'static Known> {
     let _errno = os::Errno::save();
     let uuid = device::uuid(device)?;
     let Some(limit) = limit_of(device) else {
         return Some(&NO_ROOM);
     };
     let known = Known {
-        gpu: member.ledger.gpu(key(&uuid)),
+        gpu: slot.ledger.gpu(key(&uuid)),
         uuid,
         limit,
     };
@@ -226,8 +228,8 @@ fn look(state: &'static GpuState, member: &Member, device: CUdevice) -> Option<&
 
 /// A GPU's part of the job's ledger, whatever is limited of it.
 pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<GpuLedger<'static>> {
-    let account = Private::get().inspect_err(|error| oom_log::say_no_account(*error));
-    account.ok()?.member()?.ledger.gpu(key(uuid))
+    let process = ProcessLedger::get().inspect_err(|error| oom_log::say_no_account(*error));
+    process.ok()?.slot()?.ledger.gpu(key(uuid))
 }
 
 /// The units that the living processes of the job hold of a GPU, also if this process knows the GPU from NVML alone.
@@ -260,7 +262,7 @@ pub(crate) fn limit(
             neighbours::neighbours_memory_mib().map(|mib| mib.map(units_of_mib))
         }
         ProcessRules::Own(limits) => {
-            let memory = number().and_then(|number| limits.of(number).memory);
+            let memory = number().and_then(|number| limits.for_gpu(number).memory);
             let units = |bytes: u64| u32::try_from(bytes / softmig_region::UNIT);
             Some(memory.map(|memory| units(memory.get()).unwrap_or(u32::MAX)))
         }

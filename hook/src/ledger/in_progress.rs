@@ -4,15 +4,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts a call under way that takes or gives back memory, until it is dropped: meanwhile account and driver may differ, and
 /// nothing is taken to be less than it was known to be.
-pub(crate) struct Busy(&'static AtomicU64);
+pub(crate) struct CallGuard(&'static AtomicU64);
 
 /// In [`super::state::GpuState::busy`]: one call more that began.
 const BEGUN: u64 = 1 << 32;
 
-impl Busy {
+impl CallGuard {
     /// Counts one in [`super::state::GpuState::busy`].
     #[inline]
-    pub(super) fn of(count: &'static AtomicU64) -> Self {
+    pub(super) fn begin(count: &'static AtomicU64) -> Self {
         // SeqCst: a thread that reads the count after the driver's figure sees this, or the figure is without this call.
         count.fetch_add(BEGUN | 1, Ordering::SeqCst);
         Self(count)
@@ -27,7 +27,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for CallGuard {
     #[inline]
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
@@ -40,7 +40,7 @@ pub(crate) struct Calls(u64);
 
 impl Calls {
     /// The calls at this moment.
-    pub(super) fn of(count: &AtomicU64) -> Self {
+    pub(super) fn read(count: &AtomicU64) -> Self {
         Self(count.load(Ordering::SeqCst))
     }
 

@@ -12,7 +12,7 @@ use softmig_driver_sys::cuda::{
 
 use super::allocations::{Holding, Holdings, Kind};
 use super::device::LimitedGpu;
-use super::in_progress::Busy;
+use super::in_progress::CallGuard;
 use super::pieces::{PIECE, in_pieces, piece_of};
 use super::{charge, slot};
 use crate::driver::device::{attribute_of, device_of};
@@ -65,7 +65,7 @@ fn forget(holdings: &Holdings, kind: Kind, name: u64, before: &Holding) -> bool 
     });
     if forgotten {
         let gpu = LimitedGpu::on(before.device.into());
-        let _busy = gpu.as_ref().map(Busy::on);
+        let _guard = gpu.as_ref().map(CallGuard::on);
         charge::refund(kind, before);
     }
     forgotten

@@ -38,7 +38,7 @@ const GOING: u8 = u8::MAX - 1;
 
 impl Pool {
     /// The pool, or where it is null the one that the GPU's allocations come from; `None` for the host's.
-    pub(crate) fn of(gpu: &LimitedGpu, pool: CUmemoryPool) -> Option<Self> {
+    pub(crate) fn resolve(gpu: &LimitedGpu, pool: CUmemoryPool) -> Option<Self> {
         let since = currents();
         let current = gpu.state().pool.load(Ordering::Relaxed);
         if pool.is_null() && current != 0 {

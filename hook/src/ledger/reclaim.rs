@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use softmig_region::Taken;
 
 use super::device::LimitedGpu;
-use super::in_progress::Busy;
+use super::in_progress::CallGuard;
 use super::oom_log;
 use super::{nvml_usage, pools, stale};
 use crate::identity::message::Request;
@@ -16,7 +16,7 @@ impl LimitedGpu {
     /// Takes `units` for what `function`, the call that is under way, is about to ask of the driver. False if the job may not
     /// have it: the program is out of memory.
     #[inline]
-    pub(crate) fn reserve(&self, call: &Busy, units: u32, function: &CStr) -> bool {
+    pub(crate) fn reserve(&self, call: &CallGuard, units: u32, function: &CStr) -> bool {
         self.reserve_quietly(units) || self.find_room(call, units, function)
     }
 
@@ -62,7 +62,7 @@ impl LimitedGpu {
             return true;
         }
         let _errno = os::Errno::save();
-        let _busy = Busy::on(self);
+        let _guard = CallGuard::on(self);
         pools::give_back(self);
         nvml_usage::correct(self);
         self.is_within_limit()
@@ -70,13 +70,13 @@ impl LimitedGpu {
 
     /// Charges what the driver says now, more or less.
     pub(crate) fn look_again(&self) {
-        let _busy = Busy::on(self);
+        let _guard = CallGuard::on(self);
         nvml_usage::correct(self);
     }
 
     /// The last attempts to find room before a program hears that it is out of memory.
     #[cold]
-    fn find_room(&self, call: &Busy, units: u32, function: &CStr) -> bool {
+    fn find_room(&self, call: &CallGuard, units: u32, function: &CStr) -> bool {
         let _errno = os::Errno::save();
         // One thread at a time: what is found to be held no more is given back only while no other call is under way.
         let _searching = call.pause(|| self.state().searching.hold_within(LONGEST_SEARCH));

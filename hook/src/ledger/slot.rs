@@ -23,9 +23,9 @@ use crate::os::cells::{Fresh, Kept, Once, zeroed};
 use crate::os::fixed_str::{Text, text};
 use crate::os::{self, Error, File};
 
-/// All that the account knows of this process; empty when all zero, which it is again in the child of a fork.
-pub(crate) struct Private {
-    member: Once<Member>,
+/// All that is known of this process and of what it holds; empty when all zero, which it is again in the child of a fork.
+pub(crate) struct ProcessLedger {
+    slot: Once<Slot>,
     /// The process it belongs to, where the kernel cannot wipe it for children; else zero.
     owner: AtomicU32,
     /// The GPUs, by their number in CUDA's order.
@@ -36,28 +36,28 @@ pub(crate) struct Private {
     pub(crate) dead_since: [AtomicU64; SLOTS],
 }
 
-/// The process's place.
+/// The process's slot.
 #[derive(Clone, Copy)]
-pub(crate) struct Member {
+pub(crate) struct Slot {
     /// The ledger.
     pub(crate) ledger: Ledger<'static>,
-    /// The process's slot in it.
-    pub(crate) slot: usize,
+    /// Its number there.
+    pub(crate) number: usize,
     /// Whether others are in it.
     is_shared: bool,
 }
 
 /// The place of this process's data, once there is any.
-static PRIVATE: Kept<Private> = Kept::new();
+static PROCESS: Kept<ProcessLedger> = Kept::new();
 
-zeroed! { Private { member, owner, gpus, holdings, dead_since } }
+zeroed! { ProcessLedger { slot, owner, gpus, holdings, dead_since } }
 
-impl Private {
+impl ProcessLedger {
     /// This process's; the first time it takes a place in the ledger.
     #[inline]
     pub(crate) fn get() -> Result<&'static Self, Error> {
         match Self::known() {
-            Some(private) => Ok(private),
+            Some(process) => Ok(process),
             None => Self::make(),
         }
     }
@@ -65,15 +65,15 @@ impl Private {
     /// The same, if it has one.
     #[inline]
     pub(crate) fn known() -> Option<&'static Self> {
-        let private = PRIVATE.get()?;
-        private.member.get()?;
-        private.is_ours().then_some(private)
+        let process = PROCESS.get()?;
+        process.slot.get()?;
+        process.is_ours().then_some(process)
     }
 
     /// The data of a process that cannot have a slot: it gets no memory.
     pub(crate) fn nowhere() -> &'static Self {
-        static NOWHERE: Private = Private {
-            member: Once::new(),
+        static NOWHERE: ProcessLedger = ProcessLedger {
+            slot: Once::new(),
             owner: AtomicU32::new(0),
             gpus: [const { GpuState::new() }; MAX_GPUS],
             holdings: Holdings::new(),
@@ -83,8 +83,8 @@ impl Private {
     }
 
     /// The place, if there is one.
-    pub(crate) fn member(&self) -> Option<&Member> {
-        self.member.get()
+    pub(crate) fn slot(&self) -> Option<&Slot> {
+        self.slot.get()
     }
 
     /// Takes a place. Threads that come here at the same time each take one; the first to keep it keeps it for all.
@@ -92,25 +92,25 @@ impl Private {
     fn make() -> Result<&'static Self, Error> {
         let _errno = os::Errno::save();
         let this = Self::placed()?;
-        let (member, mapping) = gate::with_finding(Member::join)?;
-        if !this.member.keep(member) {
+        let (slot, mapping) = gate::with_finding(Slot::join)?;
+        if !this.slot.keep(slot) {
             mapping.give_back();
-            this.member.wait();
+            this.slot.wait();
         }
         Self::known().ok_or(Error::AGAIN)
     }
 
     /// The memory for this process's state, with a place in the ledger or still without.
     fn placed() -> Result<&'static Self, Error> {
-        let before = PRIVATE.get();
-        if let Some(private) = before.filter(|private| private.is_ours()) {
-            return Ok(private);
+        let before = PROCESS.get();
+        if let Some(process) = before.filter(|process| process.is_ours()) {
+            return Ok(process);
         }
         let (new, is_wiped) = Fresh::<Self>::zeroed()?;
         if !is_wiped {
             new.owner.store(os::process_id(), Ordering::Relaxed);
         }
-        PRIVATE.exchange(before, new).ok_or(Error::AGAIN)
+        PROCESS.exchange(before, new).ok_or(Error::AGAIN)
     }
 
     /// Whether it is this process's: a child of a fork has it empty, or as its parent's where the kernel cannot wipe it.
@@ -129,12 +129,12 @@ struct Mapping {
 
 impl Mapping {
     fn give_back(self) {
-        // SAFETY: mapped for a member that is not kept.
+        // SAFETY: mapped for a slot that is not kept.
         unsafe { os::unmap(self.start, self.size) };
     }
 }
 
-impl Member {
+impl Slot {
     /// Takes a place in the ledger of this process's job.
     fn join(finding: &Finding) -> Result<(Self, Mapping), Error> {
         match path(finding) {
@@ -151,17 +151,17 @@ impl Member {
     fn alone() -> Result<(Self, Mapping), Error> {
         let size = size(MAX_GPUS);
         let start = os::map(size)?;
-        let (member, mapping) = Self::at(start, size, 0, false)?;
-        member.ledger.use_slot(0);
-        Ok((member, mapping))
+        let (slot, mapping) = Self::at(start, size, 0, false)?;
+        slot.ledger.use_slot(0);
+        Ok((slot, mapping))
     }
 
     fn in_file(path: &Path) -> Result<(Self, Mapping), Error> {
         let file = open(path)?;
         let size = file.status()?.size.min(size(MAX_GPUS));
         let start = os::map_shared(&file, size)?;
-        let (mut member, mapping) = Self::at(start, size, 0, true)?;
-        let taken = member.take_slot(path, &file).and_then(|slot| {
+        let (mut own, mapping) = Self::at(start, size, 0, true)?;
+        let taken = own.take_slot(path, &file).and_then(|slot| {
             // From here on the lock is the mapping's alone. Some file systems, such as overlays, end it now.
             drop(file);
             if open(path)?.lock_byte(lock_offset(slot))? {
@@ -171,9 +171,9 @@ impl Member {
         });
         match taken {
             Ok(slot) => {
-                member.slot = slot;
-                member.ledger.use_slot(slot);
-                Ok((member, mapping))
+                own.number = slot;
+                own.ledger.use_slot(slot);
+                Ok((own, mapping))
             }
             Err(error) => {
                 mapping.give_back();
@@ -215,19 +215,19 @@ impl Member {
     fn at(
         start: NonNull<u8>,
         size: usize,
-        slot: usize,
+        number: usize,
         is_shared: bool,
     ) -> Result<(Self, Mapping), Error> {
         let mapping = Mapping { start, size };
-        // SAFETY: mapped for as long as the process uses the member, and only read and written as atomics.
+        // SAFETY: mapped for as long as the process uses the slot, and only read and written as atomics.
         match unsafe { Ledger::at(start.as_ptr(), size) } {
             Some(ledger) => {
-                let member = Self {
+                let slot = Self {
                     ledger,
-                    slot,
+                    number,
                     is_shared,
                 };
-                Ok((member, mapping))
+                Ok((slot, mapping))
             }
             None => {
                 mapping.give_back();
@@ -304,20 +304,20 @@ pub(crate) struct Reaped {
 /// The memory that this process holds, if it has a place in a ledger.
 #[inline]
 pub(crate) fn holdings() -> Option<&'static Holdings> {
-    Private::known().map(|private| &private.holdings)
+    ProcessLedger::known().map(|process| &process.holdings)
 }
 
 /// The state of each GPU, if this process has a place in a ledger.
 pub(super) fn gpu_states() -> Option<&'static [GpuState]> {
-    Private::known().map(|private| private.gpus.as_slice())
+    ProcessLedger::known().map(|process| process.gpus.as_slice())
 }
 
 /// The units of a GPU that the living processes of this process's job hold. A process that has no place in the ledger
 /// takes none, and maps it for this look alone.
 pub(crate) fn held(key: NonZeroU64) -> u64 {
-    let ledger = Private::known()
-        .and_then(Private::member)
-        .map(|member| member.ledger);
+    let ledger = ProcessLedger::known()
+        .and_then(ProcessLedger::slot)
+        .map(|slot| slot.ledger);
     let file = gate::with_finding(path).and_then(|path| open(&path).ok());
     match (ledger, file) {
         (Some(ledger), Some(file)) => held_by_living(ledger, &file, key),
@@ -354,7 +354,7 @@ fn held_by_living(ledger: Ledger<'_>, file: &File, key: NonZeroU64) -> u64 {
 /// A ledger of a test's own.
 #[cfg(test)]
 pub(crate) fn ledger_of_test() -> Ledger<'static> {
-    Member::alone().unwrap().0.ledger
+    Slot::alone().unwrap().0.ledger
 }
 
 /// The longest path of a ledger.
@@ -395,13 +395,13 @@ mod tests {
         let file = folder.path().join("ledger");
         std::fs::write(&file, vec![0; size(1)]).unwrap();
         let path: Path = text(&[file.to_str().unwrap().as_bytes()]);
-        let (first, _mapping) = Member::in_file(&path).unwrap();
+        let (first, _mapping) = Slot::in_file(&path).unwrap();
         let gpu = first.ledger.gpu(softmig_region::key([7; 16])).unwrap();
         for slot in 0..SLOTS {
             gpu.charge(slot, 1);
         }
-        let (second, _mapping) = Member::in_file(&path).unwrap();
-        assert_eq!((first.slot, second.slot), (0, 1));
+        let (second, _mapping) = Slot::in_file(&path).unwrap();
+        assert_eq!((first.number, second.number), (0, 1));
         // The first one lives.
         assert_eq!((gpu.held_by(0), gpu.held()), (1, 1));
     }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::GpuLedger;
 
-use super::context_lock::Making;
+use super::context_lock::ContextLock;
 use crate::os::Lock;
 use crate::os::cells::{Once, zeroed};
 
@@ -39,7 +39,7 @@ pub(crate) struct GpuState {
     /// Held by the thread that looks for room.
     pub(super) searching: Lock,
     /// The thread that makes or ends the primary context.
-    pub(crate) making: Making,
+    pub(crate) context_lock: ContextLock,
     /// The pool that allocations without a pool come from.
     pub(crate) pool: AtomicU64,
     /// This process compares its account with the driver's when the job holds this many units.
@@ -48,7 +48,7 @@ pub(crate) struct GpuState {
 
 zeroed! { GpuState {
     known, overhead, managed, elsewhere, graphs, context, free, promised, outlives, named, graph, streams, busy, searching,
-    making, pool, look_at
+    context_lock, pool, look_at
 } }
 
 impl GpuState {
@@ -69,7 +69,7 @@ impl GpuState {
             named: AtomicU32::new(0),
             busy: AtomicU64::new(0),
             searching: Lock::new(),
-            making: Making::new(),
+            context_lock: ContextLock::new(),
             pool: AtomicU64::new(0),
             look_at: AtomicU32::new(0),
         }

@@ -84,10 +84,10 @@ fn freed(address: u64, call: &dyn Fn() -> CUresult) -> CUresult {
     };
     // An allocation with pieces of its own begins with one.
     let is_large = address.is_multiple_of(PIECE);
-    let large = is_large.then(|| Ending::of(Kind::Address, address, Way::Stays));
+    let large = is_large.then(|| Ending::begin(Kind::Address, address, Way::Stays));
     let known = large.filter(Ending::is_known);
     let ending =
-        known.unwrap_or_else(|| Ending::of(Kind::Piece, piece_of(address), Way::OneReference));
+        known.unwrap_or_else(|| Ending::begin(Kind::Piece, piece_of(address), Way::OneReference));
     if ending.is_known() || !may_be_others() {
         return ending.around(call);
     }

@@ -13,7 +13,7 @@ use crate::driver::context::{self, is_active, primary_of};
 use crate::driver::device;
 use crate::identity::gate;
 use crate::ledger::device::hold_primary_of;
-use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, mappings, nvml_usage, pools};
+use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, mappings, nvml_usage, pools};
 use crate::memory::stacks;
 use crate::pacing;
 
@@ -45,7 +45,7 @@ fn created(place: &Given<CUcontext>, device: CUdevice, call: &dyn Fn() -> CUresu
     if gate::is_limited_process() {
         context::expect_several_contexts();
     }
-    let _making = hold_primary_of(device);
+    let _context_guard = hold_primary_of(device);
     let Some(gpu) = on(device) else { return call() };
     let units = nvml_usage::of_context(&gpu);
     ledger::charged(&gpu, units, c"cuCtxCreate", call, || {
@@ -74,10 +74,10 @@ fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
         return pacing::ending_context(context, call);
     };
     let device = holdings.get(Kind::Context, context as u64);
-    let _making = device.map(|known| hold_primary_of(known.device.into()));
+    let _context_guard = device.map(|known| hold_primary_of(known.device.into()));
     let known = holdings.take(Kind::Context, context as u64);
     let gpu = known.and_then(|known| LimitedGpu::on(known.device.into()));
-    let _busy = gpu.as_ref().map(Busy::on);
+    let _guard = gpu.as_ref().map(CallGuard::on);
     let result = pacing::ending_context(context, call);
     if result == CUDA_SUCCESS {
         mappings::forget_gone();
@@ -118,8 +118,8 @@ fn forget(gpu: &LimitedGpu, is_its: &dyn Fn(u64) -> bool) {
 
 /// Uses a GPU's primary context, which makes it if need be.
 pub(crate) fn retain_primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
-    let making = hold_primary_of(device);
-    let Some(gpu) = on(device).filter(|_| making.is_ok() && !is_active(device)) else {
+    let context_guard = hold_primary_of(device);
+    let Some(gpu) = on(device).filter(|_| context_guard.is_ok() && !is_active(device)) else {
         return call();
     };
     let units = nvml_usage::of_context(&gpu);
@@ -146,11 +146,11 @@ pub(crate) fn end_primary(device: CUdevice, call: impl Fn() -> CUresult) -> CUre
 
 /// The same. No other thread makes the context anew until its old entries are gone: the new one has the same handle.
 fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
-    let making = hold_primary_of(device);
-    let Some(gpu) = on(device).filter(|_| making.is_ok() && is_active(device)) else {
+    let context_guard = hold_primary_of(device);
+    let Some(gpu) = on(device).filter(|_| context_guard.is_ok() && is_active(device)) else {
         return pacing::ending_primary(device, call);
     };
-    let _busy = Busy::on(&gpu);
+    let _guard = CallGuard::on(&gpu);
     let result = pacing::ending_primary(device, call);
     if result == CUDA_SUCCESS && !is_active(device) {
         // Green contexts live in the primary one, and have handles of their own.
@@ -181,7 +181,7 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
 
 /// A green context lives in the primary one, takes a little more, and keeps it until that is gone.
 pub(crate) fn create_green(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
-    let _making = hold_primary_of(device);
+    let _context_guard = hold_primary_of(device);
     let Some(gpu) = on(device) else { return call() };
     let primary = if is_active(device) {
         0

@@ -35,8 +35,8 @@ fn kept(holdings: &Holdings, before: Option<Found>, after: Option<Found>, other:
             |(kind, name, known): &Found| (*kind, *name) == (now.0, now.1) && known.is(&now.2);
         before.as_ref().is_some_and(same)
     };
-    let after = after.filter(|now| !is_same(now));
-    for (kind, name, known) in [before, after].into_iter().flatten() {
+    let changed = after.filter(|now| !is_same(now));
+    for (kind, name, known) in [before, changed].into_iter().flatten() {
         ledger::described(holdings, kind, name, &known, other);
     }
 }

@@ -15,7 +15,7 @@ use crate::driver::args::{Given, Out, zeroed};
 use crate::driver::cuda_queries;
 use crate::driver::stream::Stream;
 use crate::identity::gate;
-use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here, nvml_usage, pools};
+use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, here, nvml_usage, pools};
 use crate::memory::stacks;
 use crate::os::cells::Mapped;
 use crate::pacing::{self, UNKNOWN_NS, Work};
@@ -43,7 +43,7 @@ struct Needs {
 
 impl Needs {
     /// `None` if that cannot be told.
-    fn of(graph: CUgraph) -> Option<Self> {
+    fn from_graph(graph: CUgraph) -> Option<Self> {
         let mut needs = Self::default();
         needs.add(graph, DEPTH)?;
         Some(needs)
@@ -73,8 +73,10 @@ impl Needs {
         if result != CUDA_SUCCESS {
             return None;
         }
-        let mut nodes = nodes.iter().take(count);
-        nodes.try_for_each(|node| self.add_node(*node, depth))
+        nodes
+            .iter()
+            .take(count)
+            .try_for_each(|node| self.add_node(*node, depth))
     }
 
     fn add_node(&mut self, node: CUgraphNode, depth: usize) -> Option<()> {
@@ -134,7 +136,7 @@ fn made(
     if !gate::is_limited_process() {
         return call();
     }
-    let Some(needs) = Needs::of(graph) else {
+    let Some(needs) = Needs::from_graph(graph) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     // A thread without a context may do this too.
@@ -142,8 +144,8 @@ fn made(
     let Some(gpu) = here.or_else(|| needs.gpu()) else {
         return call();
     };
-    let busy = Busy::on(&gpu);
-    if here.is_some() && !stacks::reserve(&gpu, &busy, needs.frame, function) {
+    let guard = CallGuard::on(&gpu);
+    if here.is_some() && !stacks::reserve(&gpu, &guard, needs.frame, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if let Some(gpu) = needs.gpu()
@@ -202,7 +204,7 @@ fn made_with_params(
     if !gate::is_limited_process() {
         return call();
     }
-    let Some(needs) = Needs::of(graph) else {
+    let Some(needs) = Needs::from_graph(graph) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let units = needs.units();
@@ -210,11 +212,11 @@ fn made_with_params(
     let Some(gpu) = needs.gpu() else {
         return made(graph, name, call, exec);
     };
-    let busy = Busy::on(&gpu);
-    if !gpu.reserve(&busy, units, name) {
+    let guard = CallGuard::on(&gpu);
+    if !gpu.reserve(&guard, units, name) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    drop(busy);
+    drop(guard);
     let result = made(graph, name, call, exec);
     pools::graphs_grew(&gpu, units);
     result
@@ -255,7 +257,7 @@ pub(crate) fn launched(
 ) -> CUresult {
     // Relaxed: a thread that launches a graph has seen it instantiated.
     let may_grow = ANY.load(Ordering::Relaxed) && gate::is_limited_process();
-    let growth = match may_grow.then(|| Growth::of(exec, function)) {
+    let growth = match may_grow.then(|| Growth::reserve(exec, function)) {
         Some(Err(refused)) => return refused,
         Some(Ok(growth)) => growth,
         None => None,
@@ -271,27 +273,27 @@ pub(crate) fn launched(
 struct Growth {
     gpu: LimitedGpu,
     units: u32,
-    _busy: Busy,
+    _guard: CallGuard,
 }
 
 impl Growth {
     /// Reserves this memory.
     #[cold]
     #[inline(never)]
-    fn of(exec: CUgraphExec, function: &CStr) -> Result<Option<Self>, CUresult> {
+    fn reserve(exec: CUgraphExec, function: &CStr) -> Result<Option<Self>, CUresult> {
         let held = ledger::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
         let gpu = held.and_then(|held| LimitedGpu::on(held.device.into()));
         let (Some(held), Some(gpu)) = (held, gpu) else {
             return Ok(None);
         };
-        let busy = Busy::on(&gpu);
-        if !gpu.reserve(&busy, held.units, function) {
+        let guard = CallGuard::on(&gpu);
+        if !gpu.reserve(&guard, held.units, function) {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         Ok(Some(Self {
             gpu,
             units: held.units,
-            _busy: busy,
+            _guard: guard,
         }))
     }
 
@@ -326,7 +328,7 @@ pub(crate) fn trim(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresul
         && gate::is_limited_process()
         && let Some(gpu) = LimitedGpu::on(device)
     {
-        let _busy = Busy::on(&gpu);
+        let _guard = CallGuard::on(&gpu);
         pools::refresh_graphs(&gpu);
     }
     result

@@ -14,7 +14,7 @@ use crate::driver::device::device_of;
 use crate::driver::{context, cuda_queries};
 use crate::identity::gate;
 use crate::ledger::pieces::{expect_others, in_pieces};
-use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here};
+use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, here};
 
 /// Remembers memory that was opened; how large it is the driver says only now. Opened again it has the same address.
 fn opened(
@@ -46,8 +46,8 @@ fn opened(
         count: 0,
         other: context::current(),
     };
-    let busy = Busy::on(&gpu);
-    if !gpu.reserve(&busy, units, c"cuIpcOpenMemHandle") {
+    let guard = CallGuard::on(&gpu);
+    if !gpu.reserve(&guard, units, c"cuIpcOpenMemHandle") {
         let _ = close(address);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

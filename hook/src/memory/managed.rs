@@ -15,7 +15,7 @@ use crate::driver::args::Given;
 use crate::driver::{context, device};
 use crate::ledger::mappings::{self, Found, NOWHERE, moment, remember, settle};
 use crate::ledger::pieces::{PIECE, expect_others, in_pieces, piece_of};
-use crate::ledger::{self, Busy, Holding, Holdings, Kind, LimitedGpu, here};
+use crate::ledger::{self, CallGuard, Holding, Holdings, Kind, LimitedGpu, here};
 
 /// All of it is charged, as if it were on the GPU: it may come there at any time, without a call.
 pub(crate) fn alloc(
@@ -27,8 +27,8 @@ pub(crate) fn alloc(
         return call();
     };
     let units = in_pieces(bytes);
-    let busy = Busy::on(&gpu);
-    if !gpu.reserve(&busy, units, c"cuMemAllocManaged") {
+    let guard = CallGuard::on(&gpu);
+    if !gpu.reserve(&guard, units, c"cuMemAllocManaged") {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let managed = &gpu.state().managed;
@@ -74,7 +74,7 @@ pub(super) fn free<F: FnOnce() -> CUresult>(
         },
     };
     let gpu = LimitedGpu::on(held.device.into());
-    let _busy = gpu.as_ref().map(Busy::on);
+    let _guard = gpu.as_ref().map(CallGuard::on);
     let result = match kind {
         Kind::Variable => ledger::given_back(Kind::Managed, address, call),
         _ => call(),
@@ -106,8 +106,8 @@ fn seen(holdings: &Holdings, address: u64, function: &CStr) -> bool {
     let Some(gpu) = gpu else {
         return true;
     };
-    let busy = Busy::on(&gpu);
-    let fits = gpu.reserve(&busy, units, function);
+    let guard = CallGuard::on(&gpu);
+    let fits = gpu.reserve(&guard, units, function);
     if !fits {
         gpu.charge(units);
     }

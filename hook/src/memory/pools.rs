@@ -17,7 +17,7 @@ use crate::driver::device;
 use crate::driver::stream::{Stream, relaxed};
 use crate::identity::gate;
 use crate::ledger::pools::{self, Pool};
-use crate::ledger::{Busy, LimitedGpu, here};
+use crate::ledger::{CallGuard, LimitedGpu, here};
 use crate::os;
 
 /// A pool grows by multiples of this (research/gpu-memory.md).
@@ -51,13 +51,13 @@ pub(crate) fn alloc(
     let Some(gpu) = of_stream(stream.handle).filter(|_| bytes > 0) else {
         return call();
     };
-    let Some(pool) = Pool::of(&gpu, pool) else {
+    let Some(pool) = Pool::resolve(&gpu, pool) else {
         return call();
     };
     let gpu = *pool.gpu();
-    let busy = Busy::on(&gpu);
+    let guard = CallGuard::on(&gpu);
     let currents = pools::currents();
-    let Some(units) = reserve(&gpu, &busy, &pool, (bytes as u64, stream), function) else {
+    let Some(units) = reserve(&gpu, &guard, &pool, (bytes as u64, stream), function) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let result = call();
@@ -75,7 +75,7 @@ pub(crate) fn alloc(
 /// charged when the graph is launched.
 fn reserve(
     gpu: &LimitedGpu,
-    busy: &Busy,
+    guard: &CallGuard,
     pool: &Pool,
     (bytes, stream): (u64, Stream),
     function: &CStr,
@@ -101,7 +101,7 @@ fn reserve(
         os::pause();
     }
     pools::give_back(gpu);
-    let is_there = gpu.reserve_quietly(with_step) || gpu.reserve(busy, with_step, function);
+    let is_there = gpu.reserve_quietly(with_step) || gpu.reserve(guard, with_step, function);
     is_there.then_some(with_step)
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn trim(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUres
     let result = call();
     if result == CUDA_SUCCESS && gate::is_limited_process() {
         let gpu = here();
-        let _busy = gpu.as_ref().map(Busy::on);
+        let _guard = gpu.as_ref().map(CallGuard::on);
         pools::refresh(pool);
     }
     result

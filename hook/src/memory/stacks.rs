@@ -14,7 +14,7 @@ use crate::driver::context::{self, are_several_contexts};
 use crate::driver::cuda_queries;
 use crate::identity::gate;
 use crate::ledger::device::{hold_primary_of, threads};
-use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here, nvml_usage};
+use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, here, nvml_usage};
 
 /// Kernels that were looked at, each at a place that follows from its address; of use while there is one context, since the
 /// same kernel may be launched in each.
@@ -98,12 +98,12 @@ pub(crate) fn frame_of(function: CUfunction) -> u32 {
 }
 
 fn reserve_alone(gpu: &LimitedGpu, frame: u32, name: &CStr) -> bool {
-    reserve(gpu, &Busy::on(gpu), frame, name)
+    reserve(gpu, &CallGuard::on(gpu), frame, name)
 }
 
 /// Reserves the memory that the current context lacks for frames of `frame` bytes. It stays charged, since a context keeps
 /// it. `call` is the driver's call that is under way.
-pub(crate) fn reserve(gpu: &LimitedGpu, call: &Busy, frame: u32, name: &CStr) -> bool {
+pub(crate) fn reserve(gpu: &LimitedGpu, call: &CallGuard, frame: u32, name: &CStr) -> bool {
     let context = context::current();
     let mut stacks = of_context(gpu, context);
     while frame > stacks.count {
@@ -161,12 +161,12 @@ fn of_context(gpu: &LimitedGpu, context: u64) -> Holding {
 /// From now on a context has room for this frame.
 fn keep(gpu: &LimitedGpu, context: u64, frame: u32, units: impl FnOnce(u32) -> u32) {
     gpu.holdings().change(Kind::Stacks, context, |known| {
-        let known = known.map(|stacks| Holding {
+        let larger = known.map(|stacks| Holding {
             count: frame,
             units: units(stacks.units),
             ..stacks
         });
-        (known, ())
+        (larger, ())
     });
 }
 
@@ -194,7 +194,7 @@ fn of_frames(gpu: &LimitedGpu, bytes: u32) -> u32 {
 pub(crate) fn set_limit(limit: CUlimit, value: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(gpu) = here() else { return call() };
     // No other thread may change the limit between the read of its old value and the change.
-    let _making = hold_primary_of(gpu.number().into());
+    let _context_guard = hold_primary_of(gpu.number().into());
     match limit {
         CU_LIMIT_STACK_SIZE => set_stacks(&gpu, value, call),
         CU_LIMIT_MALLOC_HEAP_SIZE => {
@@ -205,12 +205,12 @@ pub(crate) fn set_limit(limit: CUlimit, value: usize, call: impl FnOnce() -> CUr
             ledger::charged(&gpu, more, c"cuCtxSetLimit", call, || {
                 nvml_usage::promise(&gpu, more);
                 gpu.holdings().change(Kind::Stacks, context, |known| {
-                    let known = known.map(|stacks| Holding {
+                    let larger = known.map(|stacks| Holding {
                         units: stacks.units.saturating_add(more),
                         other: heap.max(before),
                         ..stacks
                     });
-                    (known, ())
+                    (larger, ())
                 });
             })
         }

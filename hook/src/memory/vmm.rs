@@ -11,7 +11,7 @@ use softmig_region::{UNIT, units};
 use crate::driver::args::{Given, In, zeroed};
 use crate::driver::cuda_queries;
 use crate::identity::gate;
-use crate::ledger::{self, Busy, FROM_ELSEWHERE, Holding, Kind, LimitedGpu};
+use crate::ledger::{self, CallGuard, FROM_ELSEWHERE, Holding, Kind, LimitedGpu};
 
 /// The GPU that memory with these properties lies on; `None` for the host's, which is left alone. No context is needed.
 fn on(properties: &CUmemAllocationProp) -> Option<LimitedGpu> {
@@ -79,9 +79,9 @@ pub(crate) fn map(
     let more = units(end).saturating_sub(held.units);
     let gpu =
         LimitedGpu::on(held.device.into()).filter(|_| held.other == FROM_ELSEWHERE && more > 0);
-    let busy = gpu.as_ref().map(Busy::on);
-    if let (Some(gpu), Some(busy)) = (&gpu, &busy) {
-        if !gpu.reserve(busy, more, c"cuMemMap") {
+    let guard = gpu.as_ref().map(CallGuard::on);
+    if let (Some(gpu), Some(guard)) = (&gpu, &guard) {
+        if !gpu.reserve(guard, more, c"cuMemMap") {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         gpu.state().elsewhere.fetch_add(more, Ordering::Relaxed);
@@ -91,12 +91,12 @@ pub(crate) fn map(
     let (is_known, needed) = holdings.change(Kind::Handle, handle, |known| {
         let missing = |held: &Holding| units(end).saturating_sub(held.units).min(reserved);
         let needed = known.as_ref().map_or(0, missing);
-        let known = known.map(|held| Holding {
+        let counted = known.map(|held| Holding {
             count: held.count.saturating_add(1),
             units: held.units.saturating_add(needed),
             ..held
         });
-        (known, (known.is_some(), needed))
+        (counted, (counted.is_some(), needed))
     });
     if let Some(gpu) = gpu {
         let spare = reserved.saturating_sub(needed);
@@ -162,11 +162,11 @@ pub(crate) fn retain(
     };
     let more = |name| {
         holdings.change(Kind::Handle, name, |known| {
-            let known = known.map(|held| Holding {
+            let counted = known.map(|held| Holding {
                 count: held.count.saturating_add(1),
                 ..held
             });
-            (known, known.is_some())
+            (counted, counted.is_some())
         })
     };
     let mapping = holdings.get(Kind::Mapping, address);

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_still_being_written_is_waited_for_but_not_for_ever() {
+    fn a_value_being_written_is_waited_for_but_not_for_ever() {
         let once = Once::<u32>::new();
         // A thread that is interrupted before it writes leaves this state.
         once.state.store(process_id(), Ordering::Relaxed);

@@ -49,7 +49,7 @@ struct Headers {
 impl Debug {
     /// The loader's data of this process.
     fn of_this_process() -> Option<&'static Self> {
-        Self::of(Headers {
+        Self::from_headers(Headers {
             first: sys::auxiliary(libc::AT_PHDR) as *const libc::Elf64_Phdr,
             count: sys::auxiliary(libc::AT_PHNUM) as usize,
         })
@@ -57,7 +57,7 @@ impl Debug {
 
     /// The record of the program with these headers; `None` without a loader.
     #[inline(always)]
-    fn of(headers: Headers) -> Option<&'static Self> {
+    fn from_headers(headers: Headers) -> Option<&'static Self> {
         if headers.first.is_null() {
             return None;
         }
@@ -228,7 +228,7 @@ impl Start {
     /// Each process of a node asks this when it starts: it takes no call, and no memory that the loader has not just used.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        let debug = Debug::of(self.headers);
+        let debug = Debug::from_headers(self.headers);
         !self.has_audit_variable
             && !debug.is_some_and(Debug::has_other_namespaces)
             && before(debug, self.vdso).next().is_none()
@@ -237,13 +237,13 @@ impl Start {
     /// Whether `LD_AUDIT` or the loader's `--audit` loaded a library that may change what symbols are bound to.
     pub(crate) fn is_audited(&self) -> bool {
         let tells_of_namespaces = find_in_glibc(FROM_2_35).is_some();
-        Debug::of(self.headers).is_some_and(Debug::has_other_namespaces)
+        Debug::from_headers(self.headers).is_some_and(Debug::has_other_namespaces)
             || self.has_audit_variable && !tells_of_namespaces
     }
 
     /// The file of the first object before this library of whose symbols `is_meant` says so.
     pub(crate) fn find_before(&self, is_meant: impl Fn(&Symbols) -> bool) -> Option<&'static [u8]> {
-        before(Debug::of(self.headers), self.vdso)
+        before(Debug::from_headers(self.headers), self.vdso)
             .find(|object| object.symbols().as_ref().is_some_and(&is_meant))
             .map(LinkMap::file)
     }

@@ -1,4 +1,4 @@
-//! ArbiterClient on the GPU that the node's arbiter gives, where there is one: this process's side of [`softmig_region::seat`].
+//! The client of the node's arbiter, where there is one: this process's side of [`softmig_region::seat`].
 
 #![expect(unsafe_code, reason = "maps the seat, which the arbiter shares")]
 
@@ -83,7 +83,7 @@ zeroed! { ArbiterClient {
 } }
 
 /// The present state of this process's work on the GPU.
-pub(super) struct Flight<'a> {
+pub(super) struct WorkInFlight<'a> {
     /// How long it worked in all, as measured.
     pub(super) used: u64,
     /// The estimate of the work that was launched and not seen to end.
@@ -101,7 +101,7 @@ impl ArbiterClient {
     }
 
     /// Whether there is an arbiter.
-    pub(super) fn are_given(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         self.seat().is_some()
     }
 
@@ -196,25 +196,25 @@ impl ArbiterClient {
     pub(super) fn tell_channels(&self) {
         if let Some(seat) = self.seat() {
             channels::tell(seat);
-            ring(seat);
+            wake_arbiter(seat);
         }
     }
 
     /// Whether there are no turns, and a thread is awake that samples the launches.
     #[inline]
-    pub(super) fn are_sampled(&self) -> bool {
+    pub(super) fn is_sampling(&self) -> bool {
         // Relaxed: a hint and nothing else.
         self.sampled.load(Ordering::Relaxed) != 0
     }
 
     /// Says whether a thread is awake that samples the launches.
-    pub(super) fn set_sampled(&self, are_sampled: bool) {
-        self.sampled.store(are_sampled.into(), Ordering::SeqCst);
+    pub(super) fn set_sampling(&self, is_sampling: bool) {
+        self.sampled.store(is_sampling.into(), Ordering::SeqCst);
     }
 
     /// Whether there are no turns: the arbiter steers this process's channels on the GPU itself.
     #[inline]
-    pub(super) fn are_off(&self) -> bool {
+    pub(super) fn is_steered(&self) -> bool {
         // Relaxed: a word and nothing else.
         self.seat()
             .is_some_and(|seat| seat.free().load(Ordering::Relaxed) != 0)
@@ -238,7 +238,7 @@ impl ArbiterClient {
     }
 
     /// Whether a launch may go on now; `None` without an arbiter.
-    pub(super) fn may(&self, now: u64, flight: &Flight<'_>) -> Option<Admission> {
+    pub(super) fn may(&self, now: u64, flight: &WorkInFlight<'_>) -> Option<Admission> {
         let seat = self.seat()?;
         let in_flight = flight.time;
         let turn = seat.turn().load(Ordering::SeqCst);
@@ -298,10 +298,10 @@ impl ArbiterClient {
 
     /// Tells the arbiter that this process wants the GPU, or has work there.
     fn want(&self, seat: &Seat, now: u64) {
-        if seat.wish().swap(1, Ordering::SeqCst) == 0 {
+        if seat.wants_gpu().swap(1, Ordering::SeqCst) == 0 {
             // It is silent while no process wants anything.
             self.silent_since.store(now, Ordering::Relaxed);
-            ring(seat);
+            wake_arbiter(seat);
         }
     }
 
@@ -322,7 +322,7 @@ impl ArbiterClient {
     }
 
     /// Answers that a turn is over once little is left of its work. Until then it returns the work that is too much.
-    fn answer(&self, seat: &Seat, flight: &Flight<'_>, wish: u32, now: u64) -> Option<u64> {
+    fn answer(&self, seat: &Seat, flight: &WorkInFlight<'_>, wish: u32, now: u64) -> Option<u64> {
         let ending = self.ending.load(Ordering::SeqCst);
         if ending == 0 {
             return None;
@@ -365,25 +365,25 @@ impl ArbiterClient {
 
     /// Tells the arbiter that this process is done with a turn, and its wish for the next.
     fn say_done(&self, seat: &Seat, turn: u32, wish: u32) {
-        seat.wish().store(wish, Ordering::SeqCst);
+        seat.wants_gpu().store(wish, Ordering::SeqCst);
         seat.done().store(turn, Ordering::SeqCst);
         if self.wish() != 0 {
             // A thread that began to wait meanwhile must not be forgotten.
-            seat.wish().store(1, Ordering::SeqCst);
+            seat.wants_gpu().store(1, Ordering::SeqCst);
         }
-        ring(seat);
+        wake_arbiter(seat);
     }
 
     /// Whether nothing was heard of the arbiter for too long: then this process is on its own again.
     fn is_gone(&self, seat: &Seat, now: u64) -> bool {
-        let beat = seat.beat().load(Ordering::Relaxed);
+        let beat = seat.heartbeat().load(Ordering::Relaxed);
         let heard = beat.max(self.silent_since.load(Ordering::Relaxed)).min(now);
         let silent = now.saturating_sub(heard);
         if silent < SILENT_AFTER_NS || silent < GONE_AFTER_NS && os::is_listening(ARBITER_SOCKET) {
             return false;
         }
         // If the arbiter ever goes on, it must not wait for this process.
-        seat.wish().store(0, Ordering::SeqCst);
+        seat.wants_gpu().store(0, Ordering::SeqCst);
         self.seat.forget();
         self.ask_at
             .store(now.saturating_add(RECONNECT_AFTER_NS), Ordering::Relaxed);
@@ -436,9 +436,9 @@ impl ArbiterClient {
     }
 }
 
-fn ring(seat: &Seat) {
-    seat.bell().fetch_add(1, Ordering::SeqCst);
-    os::wake_all(seat.bell());
+fn wake_arbiter(seat: &Seat) {
+    seat.wakes().fetch_add(1, Ordering::SeqCst);
+    os::wake_all(seat.wakes());
 }
 
 /// Whether turns are for this process: the arbiter knows jobs alone.

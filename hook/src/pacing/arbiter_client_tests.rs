@@ -10,9 +10,9 @@ const NOW: u64 = 1_000_000 * MS;
 const END: u64 = NOW + 20 * MS;
 const BUDGET: u64 = 5 * MS;
 
-/// ArbiterClient with a page, and the page.
+/// A client with a page, and the page.
 struct Stand {
-    turns: &'static ArbiterClient,
+    arbiter: &'static ArbiterClient,
     seat: &'static Seat,
 }
 
@@ -22,15 +22,15 @@ fn alone() -> &'static ArbiterClient {
 
 fn stand() -> Stand {
     let seat = seat_of_test();
-    let turns = alone();
-    turns.seat.keep(seat);
-    seat.beat().store(NOW, Ordering::SeqCst);
-    Stand { turns, seat }
+    let arbiter = alone();
+    arbiter.seat.keep(seat);
+    seat.heartbeat().store(NOW, Ordering::SeqCst);
+    Stand { arbiter, seat }
 }
 
 /// The time that was used, the time in flight, and the rest of that.
-fn flight(used: u64, time: u64, left: u64) -> Flight<'static> {
-    Flight {
+fn flight(used: u64, time: u64, left: u64) -> WorkInFlight<'static> {
+    WorkInFlight {
         used,
         time,
         left: Box::leak(Box::new(move || left)),
@@ -59,12 +59,12 @@ impl Stand {
 
     /// A thread of the program asks.
     fn may(&self, now: u64, used: u64, in_flight: u64) -> Option<Admission> {
-        self.turns.may(now, &flight(used, in_flight, in_flight))
+        self.arbiter.may(now, &flight(used, in_flight, in_flight))
     }
 
     /// The thread that looks after turns does.
     fn attend(&self, now: u64, in_flight: u64, is_idle: bool) -> Duty {
-        self.turns
+        self.arbiter
             .attend(now, &flight(0, in_flight, in_flight), is_idle)
     }
 
@@ -72,7 +72,7 @@ impl Stand {
     /// rung.
     fn said(&self) -> (u32, u32, u32) {
         let seat = self.seat;
-        let [wish, done, bell] = [seat.wish(), seat.done(), seat.bell()];
+        let [wish, done, bell] = [seat.wants_gpu(), seat.done(), seat.wakes()];
         let [wish, done, bell] = [wish, done, bell].map(|word| word.load(Ordering::SeqCst));
         (wish, done, bell)
     }
@@ -80,12 +80,12 @@ impl Stand {
 
 #[test]
 fn without_an_arbiter_there_are_no_turns() {
-    let turns = alone();
-    assert!(turns.goes_on());
-    assert_eq!(turns.left(7), None);
-    assert_eq!(turns.may(NOW, &flight(0, 0, 0)), None);
-    assert_eq!(turns.turn(), 0);
-    let duty = turns.attend(NOW, &flight(0, MS, MS), false);
+    let arbiter = alone();
+    assert!(arbiter.goes_on());
+    assert_eq!(arbiter.left(7), None);
+    assert_eq!(arbiter.may(NOW, &flight(0, 0, 0)), None);
+    assert_eq!(arbiter.turn(), 0);
+    let duty = arbiter.attend(NOW, &flight(0, MS, MS), false);
     assert!(matches!(duty, Duty::End));
 }
 
@@ -102,12 +102,12 @@ fn who_wants_a_turn_says_so_and_rings_once() {
 fn launches_go_on_in_a_turn_until_its_end() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
-    assert!(!stand.turns.goes_on());
+    assert!(!stand.arbiter.goes_on());
     assert_eq!(stand.may(NOW, 0, 0), Some(Admission::InFlight(BUDGET)));
-    assert!(stand.turns.goes_on());
+    assert!(stand.arbiter.goes_on());
     assert_eq!(stand.may(END - 1, 0, 0), Some(Admission::InFlight(BUDGET)));
     assert_eq!(stand.may(END, 0, 0), Some(Admission::WaitForTurn(turn)));
-    assert!(!stand.turns.goes_on());
+    assert!(!stand.arbiter.goes_on());
     // Nothing was in flight: the turn is given back.
     assert_eq!(stand.said().1, turn);
     assert_eq!(stand.may(NOW, 0, 0), Some(Admission::WaitForTurn(turn)));
@@ -118,7 +118,7 @@ fn launches_go_on_in_a_turn_until_what_it_has_is_used_up() {
     let stand = stand();
     let turn = stand.open(1, 0);
     assert_eq!(stand.may(NOW, 2 * MS, 0), Some(Admission::InFlight(3 * MS)));
-    assert_eq!(stand.turns.left(2 * MS), Some(3 * MS));
+    assert_eq!(stand.arbiter.left(2 * MS), Some(3 * MS));
     assert_eq!(
         stand.may(NOW, 2 * MS, 2 * MS),
         Some(Admission::InFlight(3 * MS))
@@ -127,7 +127,7 @@ fn launches_go_on_in_a_turn_until_what_it_has_is_used_up() {
         stand.may(NOW, 2 * MS, 3 * MS),
         Some(Admission::RetryAfter(_))
     ));
-    assert!(!stand.turns.goes_on());
+    assert!(!stand.arbiter.goes_on());
     // It stays over, though some took less than it should have.
     assert!(matches!(
         stand.may(NOW, 2 * MS, MS),
@@ -146,7 +146,7 @@ fn an_end_is_answered_when_the_work_is_done() {
     stand.open(1, 0);
     stand.may(NOW, 0, 0);
     let closed = stand.close(2);
-    assert!(!stand.turns.goes_on());
+    assert!(!stand.arbiter.goes_on());
     for _ in 0..2 {
         assert!(matches!(
             stand.may(NOW, 0, MS),
@@ -181,11 +181,11 @@ fn a_process_that_answers_says_that_its_launches_wait() {
     stand.open(1, 0);
     stand.may(NOW, 0, 0);
     let closed = stand.close(2);
-    stand.turns.wait_begins();
+    stand.arbiter.wait_begins();
     stand.attend(NOW, 0, true);
     assert_eq!(stand.said().0, 1);
     assert_eq!(stand.said().1, closed);
-    stand.turns.wait_ends();
+    stand.arbiter.wait_ends();
 }
 
 #[test]
@@ -217,11 +217,11 @@ fn work_that_waits_for_the_next_turn_is_not_waited_for() {
     stand.open(1, 0);
     stand.may(NOW, 0, 0);
     let closed = stand.close(2);
-    let stuck = Flight {
+    let stuck = WorkInFlight {
         is_stuck: &|| true,
         ..flight(0, MS, MS)
     };
-    let may = stand.turns.may(NOW, &stuck);
+    let may = stand.arbiter.may(NOW, &stuck);
     assert_eq!(may, Some(Admission::WaitForTurn(closed)));
     assert_eq!(stand.said().1, closed);
 }
@@ -247,17 +247,17 @@ fn what_a_turn_before_left_in_flight_takes_nothing_of_this_one() {
 #[test]
 fn what_was_used_before_there_was_a_seat_is_not_told() {
     let stand = stand();
-    stand.turns.before.store(3 * MS, Ordering::SeqCst);
-    stand.turns.used(4 * MS);
+    stand.arbiter.before.store(3 * MS, Ordering::SeqCst);
+    stand.arbiter.used(4 * MS);
     assert_eq!(stand.seat.used().load(Ordering::SeqCst), MS);
     stand.open(1, 0);
-    assert_eq!(stand.turns.left(4 * MS), Some(BUDGET - MS));
+    assert_eq!(stand.arbiter.left(4 * MS), Some(BUDGET - MS));
 }
 
 #[test]
 fn each_seat_has_the_place_of_the_last() {
     let folder = tempfile::tempdir().unwrap();
-    let at = core::ptr::from_ref(seat_of_test().beat()).addr() % Seat::SIZE;
+    let at = core::ptr::from_ref(seat_of_test().heartbeat()).addr() % Seat::SIZE;
     let file = |beat: u64| {
         let path = folder.path().join(beat.to_string());
         let mut page = vec![0; Seat::SIZE];
@@ -270,21 +270,21 @@ fn each_seat_has_the_place_of_the_last() {
     for beat in 2..100 {
         let seat = page_of(&file(beat), Some(first)).unwrap();
         assert!(core::ptr::eq(first, seat), "{beat}");
-        assert_eq!(first.beat().load(Ordering::SeqCst), beat);
+        assert_eq!(first.heartbeat().load(Ordering::SeqCst), beat);
     }
 }
 
 #[test]
 fn launches_without_a_turn_are_told_to_one_seat() {
     let stand = stand();
-    (0..5).for_each(|_| stand.turns.overran());
+    (0..5).for_each(|_| stand.arbiter.overran());
     assert_eq!(stand.seat.overruns().load(Ordering::SeqCst), 5);
-    stand.turns.seat.forget();
+    stand.arbiter.seat.forget();
     // Without an arbiter there are no turns.
-    stand.turns.overran();
+    stand.arbiter.overran();
     let next = seat_of_test();
-    stand.turns.seat.keep(next);
-    stand.turns.overran();
+    stand.arbiter.seat.keep(next);
+    stand.arbiter.overran();
     assert_eq!(next.overruns().load(Ordering::SeqCst), 1);
 }
 
@@ -294,19 +294,19 @@ fn an_idle_process_gives_a_turn_back_that_others_wait_for() {
     let turn = stand.open(1, CONTENDED);
     stand.may(NOW, 0, 0);
     assert!(matches!(stand.attend(NOW, 0, true), Duty::Look(_)));
-    stand.turns.give_back(|| Some(0));
+    stand.arbiter.give_back(|| Some(0));
     let (wish, done, _) = stand.said();
     assert_eq!((wish, done), (0, turn));
-    assert!(!stand.turns.goes_on());
+    assert!(!stand.arbiter.goes_on());
     assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
 }
 
 #[test]
-fn who_comes_while_another_thread_gives_the_turn_back_looks_again_at_once() {
+fn a_thread_that_comes_as_a_turn_is_given_back_looks_again() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
-    stand.turns.give_back(|| {
-        stand.turns.wait_begins();
+    stand.arbiter.give_back(|| {
+        stand.arbiter.wait_begins();
         // The word may not change any more: this turn is still open then.
         let may = stand.may(NOW, 0, 0);
         assert!(matches!(may, Some(Admission::RetryAfter(_))), "{may:?}");
@@ -317,13 +317,13 @@ fn who_comes_while_another_thread_gives_the_turn_back_looks_again_at_once() {
 }
 
 #[test]
-fn launches_wait_until_the_last_work_of_the_turn_before_is_nearly_over() {
+fn launches_wait_until_the_turn_before_is_nearly_over() {
     let stand = stand();
     stand.seat.from().store(NOW + 600_000, Ordering::SeqCst);
     stand.open(1, CONTENDED);
     let wait = 600_000 - LAUNCH_EARLY_NS;
     assert_eq!(stand.may(NOW, 0, 0), Some(Admission::RetryAfter(wait)));
-    assert!(!stand.turns.goes_on());
+    assert!(!stand.arbiter.goes_on());
     assert_eq!(
         stand.may(NOW + wait, 0, 0),
         Some(Admission::InFlight(BUDGET))
@@ -340,11 +340,11 @@ fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
     stand.open(1, CONTENDED);
     stand.may(NOW, 3 * MS, 0);
     let long = 20 * MS;
-    let wait = stand.turns.may(END, &flight(3 * MS, long, long - MS));
+    let wait = stand.arbiter.may(END, &flight(3 * MS, long, long - MS));
     assert!(matches!(wait, Some(Admission::RetryAfter(_))), "{wait:?}");
     assert_eq!(stand.seat.used().load(Ordering::SeqCst), 0);
     let may = stand
-        .turns
+        .arbiter
         .may(END, &flight(3 * MS, long, HANDOVER_LEFT_NS));
     assert!(matches!(may, Some(Admission::WaitForTurn(_))), "{may:?}");
     let over = stand.seat.over().load(Ordering::SeqCst);
@@ -352,22 +352,22 @@ fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
     // Time that is over is told once.
     let told = || stand.seat.used().load(Ordering::SeqCst);
     assert_eq!(told(), 3 * MS + long - HANDOVER_LEFT_NS);
-    stand.turns.used(3 * MS + MS);
+    stand.arbiter.used(3 * MS + MS);
     assert_eq!(told(), 3 * MS + long - HANDOVER_LEFT_NS);
-    stand.turns.used(3 * MS + long);
+    stand.arbiter.used(3 * MS + long);
     assert_eq!(told(), 3 * MS + long);
 }
 
 #[test]
-fn another_jobs_last_work_may_run_at_the_beginning_of_a_turn_that_is_waited_for() {
+fn another_jobs_last_work_may_run_as_a_turn_begins() {
     let stand = stand();
     stand.open(1, 0);
     stand.may(NOW, 0, 0);
-    assert!(!stand.turns.is_new(NOW));
+    assert!(!stand.arbiter.is_new(NOW));
     stand.open(2, CONTENDED);
     stand.may(NOW, 0, 0);
-    assert!(stand.turns.is_new(NOW) && stand.turns.is_new(NOW + MS));
-    assert!(!stand.turns.is_new(NOW - 1) && !stand.turns.is_new(NOW + 2 * MS));
+    assert!(stand.arbiter.is_new(NOW) && stand.arbiter.is_new(NOW + MS));
+    assert!(!stand.arbiter.is_new(NOW - 1) && !stand.arbiter.is_new(NOW + 2 * MS));
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn of_several_processes_in_a_turn_each_finishes_first() {
     let turn = stand.open(1, CONTENDED);
     stand.seat.ahead().store(0, Ordering::SeqCst);
     stand.may(NOW, 0, 0);
-    let wait = stand.turns.may(END, &flight(0, HANDOVER_LEFT_NS, 1));
+    let wait = stand.arbiter.may(END, &flight(0, HANDOVER_LEFT_NS, 1));
     assert!(matches!(wait, Some(Admission::RetryAfter(_))), "{wait:?}");
     assert_eq!(
         stand.may(END, HANDOVER_LEFT_NS, 0),
@@ -385,7 +385,7 @@ fn of_several_processes_in_a_turn_each_finishes_first() {
 }
 
 #[test]
-fn what_is_in_flight_after_a_turn_is_looked_at_more_and_more_seldom() {
+fn work_in_flight_after_a_turn_is_checked_ever_more_seldom() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
     stand.may(NOW, 0, 0);
@@ -393,14 +393,14 @@ fn what_is_in_flight_after_a_turn_is_looked_at_more_and_more_seldom() {
         stand.may(END, 0, HANDOVER_LEFT_NS),
         Some(Admission::WaitForTurn(turn))
     );
-    let after = |time| stand.turns.until_done(END + time, HANDOVER_LEFT_NS);
+    let after = |time| stand.arbiter.until_done(END + time, HANDOVER_LEFT_NS);
     assert_eq!([0, MS, 5 * MS].map(after), [HANDOVER_LEFT_NS, MS, 5 * MS]);
     assert_eq!(after(1000 * MS), MAX_SLEEP_NS);
-    assert_eq!(stand.turns.until_done(END, 0), MAX_SLEEP_NS);
+    assert_eq!(stand.arbiter.until_done(END, 0), MAX_SLEEP_NS);
     // A thread that waits for the next turn looks itself.
     let duty = stand.attend(END + MS, HANDOVER_LEFT_NS, true);
     assert!(matches!(duty, Duty::Look(MS)));
-    stand.turns.wait_begins();
+    stand.arbiter.wait_begins();
     assert!(matches!(
         stand.attend(END + MS, HANDOVER_LEFT_NS, true),
         Duty::Rest
@@ -412,17 +412,17 @@ fn a_turn_is_kept_that_is_used_or_that_no_other_job_wants() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
     stand.may(NOW, 0, 0);
-    stand.turns.give_back(|| None);
+    stand.arbiter.give_back(|| None);
     assert_ne!(stand.said().1, turn);
-    stand.turns.wait_begins();
-    stand.turns.give_back(|| Some(0));
+    stand.arbiter.wait_begins();
+    stand.arbiter.give_back(|| Some(0));
     assert_ne!(stand.said().1, turn);
-    stand.turns.wait_ends();
+    stand.arbiter.wait_ends();
     let turn = stand.open(2, 0);
     stand.may(NOW, 0, 0);
-    stand.turns.give_back(|| Some(0));
+    stand.arbiter.give_back(|| Some(0));
     assert_ne!(stand.said().1, turn);
-    assert!(stand.turns.goes_on());
+    assert!(stand.arbiter.goes_on());
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn who_rests_in_a_turn_wishes_for_nothing_and_who_goes_on_does() {
     assert_eq!(stand.said().0, 1);
     assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
     assert_eq!(stand.said().0, 0);
-    assert!(stand.turns.goes_on());
+    assert!(stand.arbiter.goes_on());
     assert!(matches!(stand.attend(NOW, MS, false), Duty::Look(_)));
     assert_eq!(stand.said().0, 1);
 }
@@ -445,27 +445,27 @@ fn a_turn_whose_time_is_over_is_given_back_by_any_thread() {
     let turn = stand.open(1, CONTENDED);
     stand.may(NOW, 0, 0);
     assert!(matches!(stand.attend(END - 1, MS, false), Duty::Look(_)));
-    assert!(stand.turns.goes_on());
+    assert!(stand.arbiter.goes_on());
     assert!(matches!(stand.attend(END, MS, false), Duty::Look(_)));
-    assert!(!stand.turns.goes_on());
+    assert!(!stand.arbiter.goes_on());
     assert!(matches!(stand.attend(END, 0, false), Duty::Rest));
     assert_eq!(stand.said().1, turn);
 }
 
 #[test]
-fn an_arbiter_that_is_heard_is_waited_for_and_one_that_is_not_is_left() {
+fn a_silent_arbiter_is_left_and_another_is_waited_for() {
     let stand = stand();
     for late in (0..10).map(|at| at * 20 * MS) {
-        stand.seat.beat().store(NOW + late, Ordering::SeqCst);
+        stand.seat.heartbeat().store(NOW + late, Ordering::SeqCst);
         let now = NOW + late + SILENT_AFTER_NS - MS;
         assert_eq!(stand.may(now, 0, 0), Some(Admission::WaitForTurn(0)));
     }
     let now = NOW + 180 * MS + GONE_AFTER_NS;
     assert_eq!(stand.may(now, 0, 0), None);
-    assert!(stand.turns.goes_on());
+    assert!(stand.arbiter.goes_on());
     assert!(matches!(stand.attend(now, 0, true), Duty::End));
     // It is asked again, though not at once.
-    assert!(stand.turns.ask_at.load(Ordering::SeqCst) > now);
+    assert!(stand.arbiter.ask_at.load(Ordering::SeqCst) > now);
 }
 
 #[test]

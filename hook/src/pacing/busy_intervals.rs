@@ -3,7 +3,7 @@
 use crate::os::cells::zeroed;
 
 /// Stretches of time that do not touch, in order. When the list is full, the two oldest become one, with their gap.
-pub(super) struct Covered {
+pub(super) struct BusyIntervals {
     stretches: [Stretch; ROOM],
     count: usize,
 }
@@ -16,7 +16,7 @@ struct Stretch {
     gap: u64,
 }
 
-zeroed! { Covered { stretches, count } }
+zeroed! { BusyIntervals { stretches, count } }
 zeroed! { Stretch { from, to, gap } }
 
 const ROOM: usize = 32;
@@ -40,7 +40,7 @@ impl Stretch {
     }
 }
 
-impl Covered {
+impl BusyIntervals {
     /// A record without intervals.
     pub(super) const fn new() -> Self {
         Self {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_happens_at_the_same_time_counts_once() {
-        let mut covered = Covered::new();
+        let mut covered = BusyIntervals::new();
         assert_eq!(covered.add(10, 20), 10);
         assert_eq!(covered.add(10, 20), 0);
         assert_eq!(covered.add(15, 30), 10);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_order_does_not_matter() {
-        let mut covered = Covered::new();
+        let mut covered = BusyIntervals::new();
         assert_eq!(covered.add(50, 60), 10);
         assert_eq!(covered.add(10, 20), 10);
         assert_eq!(covered.add(0, 100), 80);
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_long_ago_is_known_in_the_mean() {
-        let mut covered = Covered::new();
+        let mut covered = BusyIntervals::new();
         let all: u64 = (0..1000).map(|at| covered.add(at * 10, at * 10 + 5)).sum();
         assert_eq!(all, 5000);
         // Half of the time around was charged.
@@ -149,7 +149,7 @@ mod tests {
             (random >> 33) % most
         };
         for _ in 0..200 {
-            let (mut covered, mut charged) = (Covered::new(), [false; 400]);
+            let (mut covered, mut charged) = (BusyIntervals::new(), [false; 400]);
             // Too few to be forgotten.
             for _ in 0..ROOM {
                 let (start, length) = (draw(350), draw(50));
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_long_is_charged_however_much_came_meanwhile() {
         for count in [10, 100, 1000, 10_000_u64] {
-            let mut covered = Covered::new();
+            let mut covered = BusyIntervals::new();
             let short: u64 = (0..count)
                 .map(|at| covered.add(at * 100, at * 100 + 7))
                 .sum();

@@ -26,21 +26,21 @@ pub(crate) fn are_any() -> bool {
 }
 
 /// A stream that is there and not captured, nor about to end or be captured as long as this is not dropped.
-pub(super) struct Named;
+pub(super) struct StreamGuard;
 
-impl Named {
+impl StreamGuard {
     /// The stream of a slot; `None` if it has none any more, or it is captured, or another thread begins to capture just now.
     #[inline(never)]
-    pub(super) fn of(slot: &StreamSlot, stream: Stream) -> Option<Self> {
+    pub(super) fn acquire(slot: &StreamSlot, stream: Stream) -> Option<Self> {
         // SeqCst: a thread that begins a capture or ends a stream sees this, or this sees what that thread did.
         NAMING.fetch_add(1, Ordering::SeqCst);
-        let named = Self;
+        let guard = Self;
         let is_free = BEGINNING.load(Ordering::SeqCst) == 0 && slot.is_of(stream);
-        (is_free && !stream.is_capturing()).then_some(named)
+        (is_free && !stream.is_capturing()).then_some(guard)
     }
 }
 
-impl Drop for Named {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         NAMING.fetch_sub(1, Ordering::SeqCst);
     }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_of_groups_with_a_time_slice_are_told_until_they_are_no_more() {
+    fn channels_of_groups_with_a_time_slice_are_told_while_there() {
         const CLIENT: u32 = 0xc1d0_001a;
         let allocate = |parent: u32, handle: u32, class: u32, status: u32| {
             note_words(ALLOCATE, &[CLIENT, parent, handle, class, 0, 0, 0, status]);

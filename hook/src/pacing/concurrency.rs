@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::os::cells::zeroed;
 
 /// Sums of what was measured of late; all zero at first. Only the thread that settles writes here.
-pub(super) struct Overlap {
+pub(super) struct Concurrency {
     /// The sum of the launches' estimates.
     estimated: AtomicU64,
     /// The GPU time that passed, without time that was charged for other work.
@@ -15,7 +15,7 @@ pub(super) struct Overlap {
     more: AtomicU64,
 }
 
-zeroed! { Overlap { estimated, passed, more } }
+zeroed! { Concurrency { estimated, passed, more } }
 
 /// The factor 1, in fixed point.
 const ONE: u64 = 16;
@@ -25,7 +25,7 @@ const MAX_TIMES: u64 = 8 * ONE;
 /// A new measurement replaces this part of those before it: one divided by this.
 const WEIGHT: u64 = 32;
 
-impl Overlap {
+impl Concurrency {
     /// Work that should take `estimated` was over, of which `passed` is new time.
     pub(super) fn note(&self, estimated: u64, passed: u64) {
         let add = |sum: &AtomicU64, new: u64| {
@@ -77,12 +77,12 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Nothing goes on at the same time, however many streams there are.
-    fn is_none(overlap: &Overlap) -> bool {
-        overlap.times(|| 8) == ONE
+    fn is_none(concurrency: &Concurrency) -> bool {
+        concurrency.times(|| 8) == ONE
     }
 
-    fn nothing() -> Overlap {
-        Overlap {
+    fn nothing() -> Concurrency {
+        Concurrency {
             estimated: AtomicU64::new(0),
             passed: AtomicU64::new(0),
             more: AtomicU64::new(0),
@@ -90,52 +90,55 @@ mod tests {
     }
 
     /// Notes the measurements of `count` streams whose work runs at the same time.
-    fn streams(overlap: &Overlap, count: u64, rounds: u64) {
+    fn streams(concurrency: &Concurrency, count: u64, rounds: u64) {
         for _ in 0..rounds {
-            overlap.note(MS, MS);
-            (1..count).for_each(|_| overlap.note(MS, 0));
+            concurrency.note(MS, MS);
+            (1..count).for_each(|_| concurrency.note(MS, 0));
         }
     }
 
     #[test]
     fn one_stream_overlaps_with_nothing() {
-        let overlap = nothing();
+        let concurrency = nothing();
         for time in [0, 1, MS, 1000 * MS] {
             assert_eq!(
-                (overlap.together(time, || 8), overlap.apart(time, || 8)),
+                (
+                    concurrency.together(time, || 8),
+                    concurrency.apart(time, || 8)
+                ),
                 (time, time)
             );
         }
-        streams(&overlap, 1, 100);
-        assert!(is_none(&overlap));
+        streams(&concurrency, 1, 100);
+        assert!(is_none(&concurrency));
         // Work that took longer than estimated does not make the process launch less.
-        (0..100).for_each(|_| overlap.note(MS, 5 * MS));
-        assert!(is_none(&overlap));
+        (0..100).for_each(|_| concurrency.note(MS, 5 * MS));
+        assert!(is_none(&concurrency));
     }
 
     #[test]
-    fn several_streams_keep_the_gpu_busy_for_a_part_of_what_they_take() {
+    fn concurrent_streams_keep_the_gpu_busy_for_part_of_their_time() {
         for count in [2, 4, 8] {
-            let overlap = nothing();
-            streams(&overlap, count, 100);
+            let concurrency = nothing();
+            streams(&concurrency, count, 100);
             let near = |time: u64, wanted: u64| time.abs_diff(wanted) <= wanted / 5;
-            assert!(near(overlap.together(count * MS, || 8), MS), "{count}");
-            assert!(near(overlap.apart(MS, || 8), count * MS), "{count}");
+            assert!(near(concurrency.together(count * MS, || 8), MS), "{count}");
+            assert!(near(concurrency.apart(MS, || 8), count * MS), "{count}");
             // Now all of it is in one.
             for streams in [0, 1] {
-                assert_eq!(overlap.together(count * MS, || streams), count * MS);
-                assert_eq!(overlap.apart(MS, || streams), MS);
+                assert_eq!(concurrency.together(count * MS, || streams), count * MS);
+                assert_eq!(concurrency.apart(MS, || streams), MS);
             }
         }
     }
 
     #[test]
     fn there_is_a_bound_and_it_ends() {
-        let overlap = nothing();
-        streams(&overlap, 64, 100);
-        assert_eq!(overlap.apart(MS, || 64), 8 * MS);
-        assert_eq!(overlap.apart(u64::MAX, || 64), u64::MAX);
-        streams(&overlap, 1, 200);
-        assert!(overlap.apart(MS, || 64) < MS + MS / 8);
+        let concurrency = nothing();
+        streams(&concurrency, 64, 100);
+        assert_eq!(concurrency.apart(MS, || 64), 8 * MS);
+        assert_eq!(concurrency.apart(u64::MAX, || 64), u64::MAX);
+        streams(&concurrency, 1, 200);
+        assert!(concurrency.apart(MS, || 64) < MS + MS / 8);
     }
 }

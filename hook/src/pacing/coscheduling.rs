@@ -24,7 +24,7 @@ const IN_FLIGHT_LATER_NS: u64 = 1_000_000;
 const ANSWER_AFTER_NS: u64 = 300_000;
 
 /// The state of a wait in which such launches may go on, for one GPU.
-pub(super) struct Pull {
+pub(super) struct Coscheduling {
     /// It, among the GPUs of its job.
     pub(super) gang: Gang<'static>,
     /// The GPU time used when the wait began.
@@ -41,7 +41,7 @@ pub(super) struct Pull {
     moved: AtomicU64,
 }
 
-impl Pull {
+impl Coscheduling {
     pub(super) fn new(gang: Gang<'static>) -> Self {
         Self {
             gang,

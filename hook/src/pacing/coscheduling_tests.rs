@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 
-use super::super::job_cap::Own;
+use super::super::job_cap::JobCap;
 use super::super::job_cap::tests::gpus;
 use super::super::work::Admission;
 
@@ -19,9 +19,9 @@ const KERNEL: u64 = 100 * US;
 const COLLECTIVE: u64 = 40 * US;
 
 /// This number of GPUs of one job.
-fn job(count: usize, share: u32) -> Vec<Own> {
-    let own = |gpu| Own::new(gpu, share, CUuuid { bytes: [0; 16] });
-    gpus(count).into_iter().map(own).collect()
+fn job(count: usize, share: u32) -> Vec<JobCap> {
+    let cap = |gpu| JobCap::new(gpu, share, CUuuid { bytes: [0; 16] });
+    gpus(count).into_iter().map(cap).collect()
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -54,7 +54,7 @@ const PLAIN: Program = Program {
 };
 
 struct Rank {
-    own: Own,
+    cap: JobCap,
     program: Program,
     /// The work that was launched, and when the first of it began.
     queue: VecDeque<Work>,
@@ -67,9 +67,9 @@ struct Rank {
 }
 
 impl Rank {
-    fn new(own: Own, program: Program, number: u64) -> Self {
+    fn new(cap: JobCap, program: Program, number: u64) -> Self {
         Self {
-            own,
+            cap,
             program,
             queue: VecDeque::new(),
             began: None,
@@ -105,7 +105,7 @@ impl Rank {
                 return;
             }
             let in_flight = self.in_flight();
-            let most = match self.own.may(now, in_flight, self.used) {
+            let most = match self.cap.may(now, in_flight, self.used) {
                 Admission::InFlight(left) => left.min(WINDOW),
                 Admission::OnlyAwaited(ahead) => ahead,
                 Admission::RetryAfter(time) => {
@@ -124,7 +124,7 @@ impl Rank {
                 Work::Kernel
             };
             self.queue.push_back(work);
-            self.own.pull.launched(now, work.time());
+            self.cap.coscheduling.launched(now, work.time());
             self.launched += 1;
         }
     }
@@ -155,20 +155,20 @@ impl Rank {
         (self.began, self.worked) = (None, 0);
         let end = now + TICK;
         self.used += end - began;
-        self.own.charge(end, end - began, self.in_flight());
+        self.cap.charge(end, end - began, self.in_flight());
         let next = self.queue.front().map(|work| work.time());
-        self.own.pull.moved(end, next);
+        self.cap.coscheduling.moved(end, next);
     }
 }
 
 /// How many rounds both got through, and what part of the time each GPU was at work.
-fn run(own: Vec<Own>, programs: [Program; 2], time: u64) -> (u64, [f64; 2]) {
+fn run(cap: Vec<JobCap>, programs: [Program; 2], time: u64) -> (u64, [f64; 2]) {
     const START: u64 = 1_000_000 * MS;
-    let mut ranks: Vec<Rank> = own
+    let mut ranks: Vec<Rank> = cap
         .into_iter()
         .zip(programs)
         .zip(1..)
-        .map(|((own, program), number)| Rank::new(own, program, number))
+        .map(|((cap, program), number)| Rank::new(cap, program, number))
         .collect();
     let mut now = START;
     // How far each collective got: who has ended one has been at it.
@@ -199,9 +199,9 @@ fn round_time(programs: [Program; 2]) -> u64 {
 
 /// The job has at least this part of its share, and at most the share.
 fn has_its_share(share: f64, programs: [Program; 2], seconds: u64, least: f64) {
-    let own = job(2, (share * f64::from(WHOLE)) as u32);
+    let cap = job(2, (share * f64::from(WHOLE)) as u32);
     let time = seconds * 1000 * MS;
-    let (rounds, parts) = run(own, programs, time);
+    let (rounds, parts) = run(cap, programs, time);
     let got = (rounds * round_time(programs)) as f64 / time as f64 / share;
     println!("{share}: {got:.3} of the share in collectives, at work {parts:.3?}");
     assert!(got > least, "{got} of {share}");
@@ -257,12 +257,12 @@ fn what_spun_for_a_rank_that_paused_is_paid_once() {
 #[test]
 fn gpus_that_do_not_know_of_each_other_keep_each_other_waiting() {
     let share = WHOLE / 4;
-    let own = [job(1, share), job(1, share)]
+    let cap = [job(1, share), job(1, share)]
         .into_iter()
         .flatten()
         .collect();
     let time = 60_000 * MS;
-    let (rounds, _) = run(own, [PLAIN; 2], time);
+    let (rounds, _) = run(cap, [PLAIN; 2], time);
     let got = (rounds * round_time([PLAIN; 2])) as f64 / time as f64 / 0.25;
     assert!(got < 0.2, "{got}");
 }
@@ -274,8 +274,8 @@ fn gpus_whose_work_does_not_wait_do_not_wait() {
         kernels: u64::MAX - 1,
         ..PLAIN
     };
-    let own = job(2, WHOLE / 4);
-    let (_, parts) = run(own, [alone; 2], 20_000 * MS);
+    let cap = job(2, WHOLE / 4);
+    let (_, parts) = run(cap, [alone; 2], 20_000 * MS);
     assert!(
         parts.iter().all(|part| (part - 0.25).abs() < 0.005),
         "{parts:?}"

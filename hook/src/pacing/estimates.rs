@@ -70,7 +70,7 @@ pub(super) struct Key {
 
 impl Key {
     /// The key of a launch.
-    pub(super) fn of(work: Work) -> Self {
+    pub(super) fn from_work(work: Work) -> Self {
         const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
         let hash = (work.what ^ work.size.wrapping_mul(MIX)).wrapping_mul(MIX);
         Self {
@@ -98,7 +98,7 @@ impl Key {
 impl Estimates {
     /// The estimate of a launch, if it was measured.
     #[inline]
-    pub(super) fn of(&self, key: Key) -> Option<Estimate> {
+    pub(super) fn find(&self, key: Key) -> Option<Estimate> {
         // Relaxed: tag and time are one word.
         let word = self.0.get(usize::from(key.place))?.load(Ordering::Relaxed);
         ((word >> TAG) as u32 == key.tag).then_some(Estimate {
@@ -110,7 +110,7 @@ impl Estimates {
     /// The time to learn from a launch of which only an upper bound is known. It changes the estimate little, and a
     /// short time changes it no more than a long one, or the shortest would be kept for ever.
     pub(super) fn within(&self, key: Key, time: u64) -> u64 {
-        let Some(Estimate { time: known, .. }) = self.of(key) else {
+        let Some(Estimate { time: known, .. }) = self.find(key) else {
             return time;
         };
         let some = known / 8;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn work(what: u64, size: u64) -> Key {
-        Key::of(Work {
+        Key::from_work(Work {
             what,
             size,
             is_chained: false,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn known(estimates: &Estimates, key: Key) -> Option<(u64, bool)> {
-        let known = estimates.of(key)?;
+        let known = estimates.find(key)?;
         Some((known.time, known.is_sure))
     }
 
@@ -246,11 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn work_with_the_same_place_takes_it_over_and_is_never_taken_for_the_other() {
+    fn work_takes_over_a_place_and_is_never_taken_for_the_other() {
         let (estimates, one) = (none(), work(0x5000, 1));
-        let other = (1..).map(|at| work(0x5000 + at * 0x100, 1));
-        let mut other = other.filter(|key| key.place == one.place);
-        let other = other.next().unwrap();
+        let other = (1..)
+            .map(|at| work(0x5000 + at * 0x100, 1))
+            .find(|key| key.place == one.place)
+            .unwrap();
         for _ in 0..9 {
             estimates.learn(one, 70_000);
         }

@@ -28,8 +28,8 @@ const AFTER_REST_NS: u64 = 6_000;
 const REACHED_AT_ONCE_NS: u64 = 2_000;
 
 /// The events of a stream, oldest first.
-pub(super) struct Marks {
-    ring: [Mark; MAX_MARKS],
+pub(super) struct StreamEvents {
+    ring: [StreamEvent; MAX_MARKS],
     first: usize,
     count: usize,
     /// When an event was last reached, on the GPU's clock; 0 for never.
@@ -42,7 +42,7 @@ pub(super) struct Marks {
 
 /// An event.
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct StreamEvent {
     /// Null until it was made.
     event: CUevent,
     /// The work between it and the one before it.
@@ -77,15 +77,15 @@ pub(super) struct Alone {
     pub(super) was_over: bool,
 }
 
-zeroed! { Marks { ring, first, count, reached, was_early, asked } }
-zeroed! { Mark { event, work, is_begin, is_early, is_late, alone, stands_for, since, recorded, was_awaited } }
+zeroed! { StreamEvents { ring, first, count, reached, was_early, asked } }
+zeroed! { StreamEvent { event, work, is_begin, is_early, is_late, alone, stands_for, since, recorded, was_awaited } }
 zeroed! { Alone { lead, handed_over, has_rested, was_over } }
 zeroed! { Base { event, context, time } }
 
 /// An event that was reached.
 pub(super) struct Reached {
     /// The event.
-    pub(super) mark: Mark,
+    pub(super) mark: StreamEvent,
     /// When the event before it was reached, on the GPU's clock.
     pub(super) start: u64,
     /// The work may have begun later.
@@ -153,7 +153,7 @@ impl Base {
 /// Age at which another event becomes the base: differences come as a `float` of milliseconds.
 const MAX_BASE_AGE_NS: u64 = 1_000_000_000;
 
-impl Marks {
+impl StreamEvents {
     /// How many events were not reached.
     pub(super) fn count(&self) -> usize {
         self.count
@@ -244,7 +244,7 @@ impl Marks {
         &mut self,
         slot: &StreamSlot,
         stream: Stream,
-        describe: impl FnOnce(&mut Mark),
+        describe: impl FnOnce(&mut StreamEvent),
     ) -> bool {
         let is_full = self.count >= MAX_MARKS;
         if is_full {
@@ -266,7 +266,7 @@ impl Marks {
         done
     }
 
-    fn record(&mut self, stream: Stream, describe: impl FnOnce(&mut Mark)) -> bool {
+    fn record(&mut self, stream: Stream, describe: impl FnOnce(&mut StreamEvent)) -> bool {
         if self.count >= MAX_MARKS {
             return false;
         }
@@ -280,10 +280,10 @@ impl Marks {
         if stream.record(mark.event) != CUDA_SUCCESS {
             return false;
         }
-        *mark = Mark {
+        *mark = StreamEvent {
             event: mark.event,
             recorded: os::nanoseconds(),
-            ..Mark::default()
+            ..StreamEvent::default()
         };
         describe(mark);
         self.count = self.count.saturating_add(1);
@@ -346,7 +346,7 @@ impl Marks {
     }
 }
 
-impl Default for Mark {
+impl Default for StreamEvent {
     fn default() -> Self {
         Self {
             event: core::ptr::null_mut(),
@@ -363,7 +363,7 @@ impl Default for Mark {
     }
 }
 
-impl Mark {
+impl StreamEvent {
     /// Makes its event in the stream's context, if it has none yet; false if that fails.
     fn has_event(&mut self, stream: Stream) -> bool {
         if self.event.is_null() {
@@ -379,7 +379,7 @@ impl Mark {
 }
 
 /// When an event was reached, on the GPU's clock. From time to time it becomes the base, and the base takes its place.
-fn time(mark: &mut Mark, base: &mut Base, context: u64, now: u64) -> u64 {
+fn time(mark: &mut StreamEvent, base: &mut Base, context: u64, now: u64) -> u64 {
     let mut milliseconds = 0_f32;
     let known = !base.event.is_null()
         && base.context == context

@@ -7,7 +7,7 @@ const LEAD: u64 = 3_000;
 /// A launch of what should take 8 us, measured by itself on an idle stream. `behind` is the time from it to the event's record.
 fn alone(behind: u64, took: u64) -> Reached {
     let handed_over = 5_000_000;
-    let mut mark = Mark {
+    let mut mark = StreamEvent {
         alone: Some(Alone {
             lead: Some(LEAD),
             handed_over,
@@ -15,7 +15,7 @@ fn alone(behind: u64, took: u64) -> Reached {
             was_over: false,
         }),
         recorded: handed_over + behind,
-        ..Mark::default()
+        ..StreamEvent::default()
     };
     mark.work.cost = 8_000;
     Reached {
@@ -53,7 +53,7 @@ fn time_that_the_gpu_waited_for_a_launch_is_not_charged() {
 }
 
 #[test]
-fn an_event_that_came_late_tells_no_more_than_that_the_work_was_over() {
+fn a_late_event_tells_only_that_the_work_was_over() {
     assert!(!alone(1_500, 8_000).is_bound());
     assert!(alone(9_000, 10_000).is_bound());
     // It still waited for the work.

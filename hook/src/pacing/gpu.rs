@@ -9,13 +9,13 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult};
 
-use super::arbiter_client::{ArbiterClient, Flight};
-use super::busy_intervals::Covered;
+use super::arbiter_client::{ArbiterClient, WorkInFlight};
+use super::busy_intervals::BusyIntervals;
 use super::captures;
-use super::concurrency::Overlap;
+use super::concurrency::Concurrency;
 use super::estimates::{Estimate, Estimates, Key};
-use super::events::{Alone, Base, Marks};
-use super::job_cap::Own;
+use super::events::{Alone, Base, StreamEvents};
+use super::job_cap::JobCap;
 use super::streams::{StreamSlot, Streams};
 use super::work::{RecordEvent, Work};
 use crate::driver::context::{self, are_several_contexts};
@@ -53,10 +53,10 @@ pub(super) struct PacedGpu {
     /// Its context, where it has one only.
     context: AtomicPtr<CUctx_st>,
     /// The job's cap; none while nothing is known.
-    own: Kept<Own>,
+    job_cap: Kept<JobCap>,
     /// Whether nothing is known well: work may wait for other GPUs', for as long as those take.
     is_unsteady: AtomicBool,
-    turns: ArbiterClient,
+    arbiter: ArbiterClient,
     /// How long it worked for this process, as measured, in nanoseconds.
     used: AtomicU64,
     /// When all streams were looked at last, on the host's clock.
@@ -67,7 +67,7 @@ pub(super) struct PacedGpu {
     overruns: AtomicU32,
     /// Whether a thread looks after the turns.
     is_attended: AtomicBool,
-    overlap: Overlap,
+    concurrency: Concurrency,
     estimates: Estimates,
     streams: Streams,
     times: Times,
@@ -75,25 +75,25 @@ pub(super) struct PacedGpu {
 
 /// The times that were charged.
 struct Times {
-    covered: Locked<Covered>,
+    busy_intervals: Locked<BusyIntervals>,
     /// Held by the thread that settles.
     base: Locked<Base>,
 }
 
-zeroed! { Times { covered, base } }
+zeroed! { Times { busy_intervals, base } }
 zeroed! { PacedGpu {
-    in_flight, ceiling, last, context, own, is_unsteady, turns, used, looked, stalled, overruns, is_attended, overlap,
+    in_flight, ceiling, last, context, job_cap, is_unsteady, arbiter, used, looked, stalled, overruns, is_attended, concurrency,
     estimates, streams, times
 } }
 
 impl PacedGpu {
     /// Before a launch: waits until the job may have the GPU.
     pub(super) fn admit(&'static self, stream: Stream, work: Work) -> Ticket {
-        let key = Key::of(work);
-        if self.turns.are_sampled() || self.turns.are_off() {
+        let key = Key::from_work(work);
+        if self.arbiter.is_sampling() || self.arbiter.is_steered() {
             return self.admit_at_once(stream, key);
         }
-        let known = self.estimates.of(key);
+        let known = self.estimates.find(key);
         let ticket = Ticket {
             gpu: self,
             slot: None,
@@ -110,7 +110,7 @@ impl PacedGpu {
         };
         // SeqCst: the thread that ends the turn sees this, or this sees the end.
         let before = self.in_flight.fetch_add(ticket.cost, Ordering::SeqCst);
-        let goes_on = before < self.ceiling.load(Ordering::SeqCst) && self.turns.goes_on();
+        let goes_on = before < self.ceiling.load(Ordering::SeqCst) && self.arbiter.goes_on();
         let now = processor::ticks();
         // Relaxed: a time and nothing else.
         let since = now.wrapping_sub(self.last.load(Ordering::Relaxed));
@@ -143,8 +143,8 @@ impl PacedGpu {
 
     /// The job's cap; `None` in a fork's child in which nothing was launched yet.
     #[inline]
-    fn own(&self) -> Option<&'static Own> {
-        self.own.get()
+    fn job_cap(&self) -> Option<&'static JobCap> {
+        self.job_cap.get()
     }
 
     /// Whether a launch is known so well that it needs no event of its own.
@@ -180,7 +180,7 @@ impl PacedGpu {
         [last, now]: [u64; 2],
     ) -> Ticket {
         let _errno = Errno::save();
-        self.turns.wake();
+        self.arbiter.wake();
         let stream = ticket.stream;
         if stream.is_capturing() {
             self.give_back(ticket.cost);
@@ -223,9 +223,9 @@ impl PacedGpu {
         }
         let has_rested = processor::ticks().wrapping_sub(last) > processor::MANY_TICKS;
         // Time begins where nothing was under way, and ends before what nothing is known of.
-        let begin = |slot: &StreamSlot, marks: &mut Marks| {
+        let begin = |slot: &StreamSlot, marks: &mut StreamEvents| {
             self.settle_marks(slot, marks);
-            let is_early = self.turns.is_new(os::nanoseconds());
+            let is_early = self.arbiter.is_new(os::nanoseconds());
             let has_pending = slot.has_pending();
             let is_broken = !has_pending && slot.take_break();
             match (has_pending, marks.is_empty()) {
@@ -251,8 +251,8 @@ impl PacedGpu {
             }
         };
         let begun = slot.and_then(|slot| relaxed(|| slot.try_marks(begin)));
-        if let Some(own) = self.own() {
-            own.pull.launched(os::nanoseconds(), ticket.cost);
+        if let Some(cap) = self.job_cap() {
+            cap.coscheduling.launched(os::nanoseconds(), ticket.cost);
         }
         let event = match begun {
             // The work that comes next has the event that it needs.
@@ -291,14 +291,14 @@ impl PacedGpu {
     /// How long the GPU should be busy with what is in flight.
     fn time_in_flight(&self) -> u64 {
         let in_flight = self.in_flight.load(Ordering::SeqCst);
-        self.overlap
+        self.concurrency
             .together(in_flight, || self.streams_since(u64::MAX))
     }
 
     /// The work that may be in flight if the GPU may be busy for `time`, in as many streams as of late.
     fn apart(&self, time: u64) -> u64 {
         const OF_LATE_NS: u64 = 50_000_000;
-        self.overlap.apart(time, || {
+        self.concurrency.apart(time, || {
             self.streams_since(os::nanoseconds().saturating_sub(OF_LATE_NS))
         })
     }
@@ -310,8 +310,8 @@ impl PacedGpu {
     }
 
     /// This process's work as the turns want to know it, with `in_flight` of it in flight.
-    fn with_flight<T>(&self, in_flight: u64, tell: impl FnOnce(&Flight<'_>) -> T) -> T {
-        tell(&Flight {
+    fn with_flight<T>(&self, in_flight: u64, tell: impl FnOnce(&WorkInFlight<'_>) -> T) -> T {
+        tell(&WorkInFlight {
             used: self.used.load(Ordering::Relaxed),
             time: in_flight,
             left: &|| self.left_of(in_flight),
@@ -345,18 +345,18 @@ impl PacedGpu {
 
     /// The most that is in flight. A turn that ends is handed over soon; without turns, programs launch ahead as they like.
     fn window(&self) -> u64 {
-        if self.turns.are_off() {
+        if self.arbiter.is_steered() {
             return u64::MAX;
         }
         // Relaxed: a hint and nothing else.
-        let is_wide = self.is_unsteady.load(Ordering::Relaxed) && !self.turns.are_given();
+        let is_wide = self.is_unsteady.load(Ordering::Relaxed) && !self.arbiter.is_connected();
         if is_wide { WIDE_WINDOW_NS } else { WINDOW_NS }
     }
 
     /// The GPU time that may still be used.
     fn left(&self, now: u64, used: u64) -> u64 {
-        let turn = self.turns.left(used);
-        turn.or_else(|| Some(self.own()?.left(now)))
+        let turn = self.arbiter.left(used);
+        turn.or_else(|| Some(self.job_cap()?.left(now)))
             .unwrap_or(u64::MAX)
     }
 

@@ -10,7 +10,7 @@ use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 use softmig_region::{GpuLedger, Pace, Rate};
 
-use super::coscheduling::Pull;
+use super::coscheduling::Coscheduling;
 use super::work::Admission;
 
 /// Credit of a job that was idle, on the clock.
@@ -33,17 +33,17 @@ const MAX_DEBT_NS: i64 = 5_000_000_000;
 const MAX_WAIT_NS: u64 = 100_000_000;
 
 /// The cap on one GPU.
-pub(super) struct Own {
+pub(super) struct JobCap {
     pace: Pace<'static>,
     rate: Rate,
     uuid: CUuuid,
     /// Whether its turn is over, and it waits for [`RESUME_CREDIT_NS`].
     rests: AtomicBool,
     /// Launches beyond the cap, for which another GPU waits.
-    pub(super) pull: Pull,
+    pub(super) coscheduling: Coscheduling,
 }
 
-impl Own {
+impl JobCap {
     /// For a share of [`WHOLE`].
     pub(super) fn new(gpu: GpuLedger<'static>, share: u32, uuid: CUuuid) -> Self {
         let rate = Rate {
@@ -55,7 +55,7 @@ impl Own {
             rate,
             uuid,
             rests: AtomicBool::new(false),
-            pull: Pull::new(gpu.gang()),
+            coscheduling: Coscheduling::new(gpu.gang()),
         }
     }
 
@@ -89,16 +89,19 @@ impl Own {
 
     /// Whether the job's GPUs begin together.
     pub(super) fn is_together(&self, now: u64) -> bool {
-        self.pull.is_several() && self.pull.gang.is_together(now)
+        self.coscheduling.is_several() && self.coscheduling.gang.is_together(now)
     }
 
     /// The least credit, on the clock, of the other GPUs for which threads wait.
     fn of_others(&self, now: u64) -> i64 {
         let rate = self.rate_with(0, true);
-        let others = self.pull.gang.others(now, 0);
-        let others = others.filter(|other| other.is_waited_for);
-        let credits = others.map(|other| other.pace.credit(now, rate));
-        credits.min().unwrap_or(i64::MAX)
+        self.coscheduling
+            .gang
+            .others(now, 0)
+            .filter(|other| other.is_waited_for)
+            .map(|other| other.pace.credit(now, rate))
+            .min()
+            .unwrap_or(i64::MAX)
     }
 
     /// The work in flight, on the clock.
@@ -136,22 +139,22 @@ impl Own {
         if is_enough {
             self.rests.store(false, Ordering::Relaxed);
             if rests {
-                self.pull.gang.wait(None);
+                self.coscheduling.gang.wait(None);
             }
             return Admission::InFlight(self.rate.on_gpu(left));
         }
         if !rests {
             self.rests.store(true, Ordering::Relaxed);
-            self.pull.begin(used);
+            self.coscheduling.begin(used);
         }
-        self.pull.gang.wait(Some(now));
+        self.coscheduling.gang.wait(Some(now));
         // By all processes of the job together.
         let may_owe = credit > -MAX_DEBT_NS;
-        if let Some(ahead) = self.pull.may(now, used).filter(|_| may_owe) {
+        if let Some(ahead) = self.coscheduling.may(now, used).filter(|_| may_owe) {
             return Admission::OnlyAwaited(ahead);
         }
         let missing = enough.saturating_sub(after.min(others)).unsigned_abs();
-        let look_in = self.pull.look_in(now).unwrap_or(u64::MAX);
+        let look_in = self.coscheduling.look_in(now).unwrap_or(u64::MAX);
         Admission::RetryAfter(missing.min(look_in))
     }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
 use super::estimates::Key;
-use super::events::Marks;
+use super::events::StreamEvents;
 use crate::driver::stream::{PER_THREAD, Stream};
 use crate::os;
 use crate::os::cells::{Fresh, Kept, Locked, zeroed};
@@ -54,7 +54,7 @@ pub(super) struct StreamSlot {
     /// The value of `launched` at the last sample.
     sampled: AtomicU32,
     /// Held by the thread that records and asks. Only the thread that ends the stream waits for it.
-    marks: Locked<Marks>,
+    marks: Locked<StreamEvents>,
 }
 
 zeroed! { Streams { slots, more } }
@@ -363,7 +363,10 @@ impl StreamSlot {
     }
 
     /// Calls `use_them` with the events, unless another thread has them.
-    pub(super) fn try_marks<T>(&self, use_them: impl FnOnce(&Self, &mut Marks) -> T) -> Option<T> {
+    pub(super) fn try_marks<T>(
+        &self,
+        use_them: impl FnOnce(&Self, &mut StreamEvents) -> T,
+    ) -> Option<T> {
         let mut marks = self.marks.try_hold()?;
         if self.is_closing.load(Ordering::Relaxed) {
             return None;
@@ -427,7 +430,7 @@ impl StreamSlot {
     }
 
     /// The slot is free again once its stream and all work in it have ended.
-    pub(super) fn free_if_done(&self, marks: &mut Marks) {
+    pub(super) fn free_if_done(&self, marks: &mut StreamEvents) {
         if marks.is_empty() && self.name.load(Ordering::Relaxed) == ENDED {
             marks.destroy();
             self.free();

@@ -24,7 +24,7 @@ fn own() -> Stream {
 }
 
 fn work(what: u64) -> Key {
-    Key::of(Work {
+    Key::from_work(Work {
         what,
         size: 1,
         is_chained: false,
@@ -242,7 +242,7 @@ fn little_that_is_known_well_is_not_worth_an_event() {
 }
 
 #[test]
-fn time_begins_anew_where_nothing_is_under_way_or_the_stream_paused() {
+fn time_begins_anew_in_an_idle_or_paused_stream() {
     let streams = streams();
     let slot = streams.slot(handle(0), CONTEXT).unwrap();
     assert!(slot.is_idle());
@@ -259,7 +259,7 @@ fn time_begins_anew_where_nothing_is_under_way_or_the_stream_paused() {
 }
 
 #[test]
-fn a_stream_that_ends_gives_back_what_is_in_flight_and_its_place() {
+fn a_stream_that_ends_gives_back_its_work_and_its_place() {
     let streams = streams();
     let slot = streams.slot(handle(0), CONTEXT).unwrap();
     slot.add(work(1), 700);

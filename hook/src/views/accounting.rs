@@ -7,7 +7,7 @@ use softmig_driver_sys::nvml::{
     NVML_ERROR_NOT_FOUND, NVML_SUCCESS, nvmlAccountingStats_t, nvmlReturn_t,
 };
 
-use super::own_processes::Own;
+use super::own_processes::OwnProcesses;
 use crate::driver::args::{Out, zeroed};
 use crate::os::Errno;
 
@@ -19,7 +19,7 @@ pub(crate) fn stats(
 ) -> nvmlReturn_t {
     let is_own = || {
         let _errno = Errno::save();
-        Own::of_this_process().has(pid)
+        OwnProcesses::of_this_process().has(pid)
     };
     if !super::are_limited() || stats.is_null() || is_own() {
         return call(stats);

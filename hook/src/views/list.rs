@@ -8,7 +8,7 @@ use softmig_driver_sys::nvml::{
     nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, nvmlReturn_t,
 };
 
-use super::own_processes::Own;
+use super::own_processes::OwnProcesses;
 use crate::driver::args::Out;
 use crate::os::cells::{Mapped, Zeroed};
 
@@ -89,7 +89,7 @@ impl<T: Entry> List<T> {
     }
 
     /// Leaves out the processes of other jobs.
-    pub(super) fn own(mut self, own: &Own) -> Self {
+    pub(super) fn own(mut self, own: &OwnProcesses) -> Self {
         self.keep(|pid| own.has(pid));
         self
     }

@@ -152,7 +152,7 @@ impl Shown {
 /// The slice's figures; `None` if the driver's own are shown.
 fn shown(device: nvmlDevice_t) -> Option<Shown> {
     let _errno = Errno::save();
-    let slice = Slice::of(device)?;
+    let slice = Slice::for_device(device)?;
     Some(Shown::new(&slice, usable(device)))
 }
 

@@ -15,12 +15,12 @@ use crate::identity::host::ThisNode;
 use crate::os;
 
 /// The processes that are shown: this one, and those of its group.
-pub(super) struct Own {
+pub(super) struct OwnProcesses {
     us: u32,
     group: Group,
 }
 
-impl Own {
+impl OwnProcesses {
     /// As seen from this process.
     pub(super) fn of_this_process() -> Self {
         let group = gate::with_finding(|finding| match finding.standing {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn without_a_group_a_process_sees_itself_alone() {
-        let own = Own {
+        let own = OwnProcesses {
             us: os::process_id(),
             group: Group::None,
         };

@@ -9,7 +9,7 @@ use softmig_driver_sys::nvml::{
 use softmig_driver_sys::struct_version;
 
 use super::list::{Ask, Entry, List};
-use super::own_processes::Own;
+use super::own_processes::OwnProcesses;
 use crate::driver::args::{Argument, Out};
 use crate::os::Errno;
 
@@ -30,7 +30,7 @@ fn listed<T: Entry>(count: Out<c_uint>, out: Out<T>, call: Ask<T>) -> nvmlReturn
     }
     let _errno = Errno::save();
     match List::ask(call) {
-        Ok(list) => list.own(&Own::of_this_process()).give(count, out),
+        Ok(list) => list.own(&OwnProcesses::of_this_process()).give(count, out),
         Err(error) => error,
     }
 }

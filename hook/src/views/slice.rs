@@ -35,9 +35,10 @@ impl Slice {
         let _errno = Errno::save();
         let held = gpu.held();
         // Other processes may have ended.
-        let held = match held > gpu.held_here().into() {
-            true => device::held(gpu.uuid()),
-            false => held,
+        let held = if held > gpu.held_here().into() {
+            device::held(gpu.uuid())
+        } else {
+            held
         };
         Some(Self {
             limit: bytes(gpu.limit()),
@@ -46,7 +47,7 @@ impl Slice {
     }
 
     /// The slice of a GPU that NVML names; `None` if that GPU has no limit.
-    pub(super) fn of(device: nvmlDevice_t) -> Option<Self> {
+    pub(super) fn for_device(device: nvmlDevice_t) -> Option<Self> {
         if !super::are_limited() {
             return None;
         }

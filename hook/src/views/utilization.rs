@@ -10,7 +10,7 @@ use softmig_driver_sys::nvml::{
 use softmig_driver_sys::struct_version;
 
 use super::list::{Ask, Entry, List};
-use super::own_processes::Own;
+use super::own_processes::OwnProcesses;
 use crate::driver::args::{Argument, Out};
 use crate::driver::nvml_queries;
 use crate::os::{self, Errno};
@@ -62,7 +62,7 @@ fn sampled<T: Entry>(count: Out<c_uint>, out: Out<T>, call: Ask<T>) -> nvmlRetur
     }
     let _errno = Errno::save();
     let list = match List::ask(call) {
-        Ok(list) => list.own(&Own::of_this_process()),
+        Ok(list) => list.own(&OwnProcesses::of_this_process()),
         Err(error) => return error,
     };
     match list.give(count, out) {
@@ -96,7 +96,7 @@ pub(crate) fn rates(
     utilization.set(nvmlUtilization_t { gpu: 0, memory: 0 });
     match list {
         Ok(list) => {
-            utilization.set(sum(list.own(&Own::of_this_process()).entries()));
+            utilization.set(sum(list.own(&OwnProcesses::of_this_process()).entries()));
             NVML_SUCCESS
         }
         Err(NVML_ERROR_NOT_FOUND) => NVML_SUCCESS,

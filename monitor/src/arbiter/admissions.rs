@@ -66,7 +66,7 @@ impl Admissions {
                 "processes of job {} are not admitted to its GPUs: {error}",
                 job.0
             );
-            leave(&mut lock(&self.jobs), job);
+            end_thread(&mut lock(&self.jobs), job);
         }
     }
 }
@@ -87,13 +87,13 @@ fn next(jobs: &Mutex<HashMap<Job, Queue>>, job: Job) -> Option<Connection> {
     let mut jobs = lock(jobs);
     let connection = jobs.get_mut(&job)?.waiting.pop_front();
     if connection.is_none() {
-        leave(&mut jobs, job);
+        end_thread(&mut jobs, job);
     }
     connection
 }
 
 /// One of a job's threads ends.
-fn leave(jobs: &mut HashMap<Job, Queue>, job: Job) {
+fn end_thread(jobs: &mut HashMap<Job, Queue>, job: Job) {
     if let Some(queue) = jobs.get_mut(&job) {
         queue.threads -= 1;
         if queue.threads == 0 {

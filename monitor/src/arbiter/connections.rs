@@ -49,7 +49,7 @@ struct Silent {
 
 impl Connections {
     /// Whether a user may connect once more.
-    pub(super) fn may_come(&self, uid: u32) -> bool {
+    pub(super) fn may_connect(&self, uid: u32) -> bool {
         let clients = self.silent.values().map(|it| it.connection.client);
         clients.filter(|it| it.uid == uid).count() < MOST_SILENT_OF_A_USER
     }
@@ -69,7 +69,7 @@ impl Connections {
 
     /// Adds a client that has connected. If there are too many, one that has not asked yet goes; `users` has those with
     /// jobs.
-    pub(super) fn come(
+    pub(super) fn add(
         &mut self,
         number: u64,
         connection: Connection,
@@ -118,7 +118,7 @@ impl Connections {
     }
 
     /// The client has taken its page.
-    pub(super) fn leave(&mut self, number: u64) {
+    pub(super) fn remove(&mut self, number: u64) {
         self.served.remove(&number);
     }
 
@@ -139,10 +139,14 @@ mod tests {
     use super::*;
 
     /// Those connect one after the other, as far as they may.
-    fn come(connections: &mut Connections, uids: impl IntoIterator<Item = u32>, with_job: &[u32]) {
+    fn connect(
+        connections: &mut Connections,
+        uids: impl IntoIterator<Item = u32>,
+        with_job: &[u32],
+    ) {
         for uid in uids {
             let number = connections.silent.keys().last().map_or(1, |last| last + 1);
-            if !connections.may_come(uid) {
+            if !connections.may_connect(uid) {
                 continue;
             }
             let socket = std::fs::File::open("/dev/null").unwrap().into();
@@ -154,11 +158,11 @@ mod tests {
                 client,
                 process: Err(Errno::SRCH),
             };
-            connections.come(number, connection, 1000, users);
+            connections.add(number, connection, 1000, users);
         }
     }
 
-    fn of(connections: &Connections, uid: u32) -> Vec<u64> {
+    fn numbers_of(connections: &Connections, uid: u32) -> Vec<u64> {
         let all = connections.silent.iter();
         let of = all.filter(|(_, it)| it.connection.client.uid == uid);
         of.map(|(&number, _)| number).collect()
@@ -171,9 +175,9 @@ mod tests {
     #[test]
     fn a_user_has_so_many_silent_connections_and_no_more() {
         let mut connections = Connections::default();
-        come(&mut connections, each(1..3, 100), &[]);
-        assert_eq!(of(&connections, 1).len(), MOST_SILENT_OF_A_USER);
-        assert_eq!(of(&connections, 2).len(), MOST_SILENT_OF_A_USER);
+        connect(&mut connections, each(1..3, 100), &[]);
+        assert_eq!(numbers_of(&connections, 1).len(), MOST_SILENT_OF_A_USER);
+        assert_eq!(numbers_of(&connections, 2).len(), MOST_SILENT_OF_A_USER);
         connections.expire(999);
         assert_eq!(connections.deadline(), Some(1000));
         connections.expire(1000);
@@ -183,15 +187,15 @@ mod tests {
     #[test]
     fn where_all_places_are_taken_who_has_most_loses_the_oldest() {
         let mut connections = Connections::default();
-        come(&mut connections, each(1..17, 16), &[]);
+        connect(&mut connections, each(1..17, 16), &[]);
         assert_eq!(connections.silent.len(), MOST_SILENT);
-        let oldest = of(&connections, 1)[0];
-        come(&mut connections, [17], &[]);
+        let oldest = numbers_of(&connections, 1)[0];
+        connect(&mut connections, [17], &[]);
         assert_eq!(connections.silent.len(), MOST_SILENT);
-        assert!(!of(&connections, 1).contains(&oldest));
+        assert!(!numbers_of(&connections, 1).contains(&oldest));
         // However many come after, the one who has least stays.
-        come(&mut connections, each(1..17, 100), &[]);
-        assert_eq!(of(&connections, 17).len(), 1);
+        connect(&mut connections, each(1..17, 100), &[]);
+        assert_eq!(numbers_of(&connections, 17).len(), 1);
     }
 
     #[test]
@@ -199,12 +203,12 @@ mod tests {
         let mut connections = Connections::default();
         for number in 0..MOST_UNREAD_OF_A_USER as u64 {
             assert!(connections.may_have(1, SAVINGS));
-            come(&mut connections, [1], &[]);
+            connect(&mut connections, [1], &[]);
             let connection = connections.ask(1).unwrap();
             connections.serve(number, connection);
         }
         assert!(!connections.may_have(1, SAVINGS) && connections.may_have(2, SAVINGS));
-        connections.leave(7);
+        connections.remove(7);
         assert!(connections.may_have(1, SAVINGS));
     }
 
@@ -223,14 +227,14 @@ mod tests {
     #[test]
     fn users_without_a_job_lose_theirs_first() {
         let mut connections = Connections::default();
-        come(&mut connections, each(1..2, 16), &[1]);
+        connect(&mut connections, each(1..2, 16), &[1]);
         // Numbers that a user can have by the thousand, one connection each.
-        come(&mut connections, 100_000..101_000, &[1]);
+        connect(&mut connections, 100_000..101_000, &[1]);
         assert_eq!(connections.silent.len(), MOST_SILENT);
-        assert_eq!(of(&connections, 1).len(), 16);
-        come(&mut connections, [2], &[1, 2]);
-        come(&mut connections, 200_000..201_000, &[1, 2]);
-        assert_eq!(of(&connections, 2).len(), 1);
-        assert_eq!(of(&connections, 1).len(), 16);
+        assert_eq!(numbers_of(&connections, 1).len(), 16);
+        connect(&mut connections, [2], &[1, 2]);
+        connect(&mut connections, 200_000..201_000, &[1, 2]);
+        assert_eq!(numbers_of(&connections, 2).len(), 1);
+        assert_eq!(numbers_of(&connections, 1).len(), 16);
     }
 }

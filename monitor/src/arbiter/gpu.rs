@@ -1,4 +1,4 @@
-//! One GPU: its turns, a thread for each seat that waits for the bell, and one for the clock.
+//! One GPU: its turns, a thread for each seat that waits until its process wakes it, and one for the clock.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use super::steering::{Scheduler, Unseated};
 use super::tenant::{Account, Sharing, Tenant};
 use crate::schedule::turns::{Job, Nanos, Rules, SeatId};
 
-/// A thread that waits for a bell calls nothing deep.
+/// A thread that waits for a process calls nothing deep.
 const STACK: usize = 128 << 10;
 
 /// A GPU's turns, and the processes that have seats there.
@@ -49,7 +49,7 @@ impl Gpu {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process comes. Gives the file of its page.
+    /// Adds a process. Gives the file of its page.
     pub(super) fn sit(
         self: &Arc<Self>,
         admission: Admission,
@@ -64,15 +64,15 @@ impl Gpu {
         match spawn("seat", move || this.listen(seat, &session)) {
             Ok(_) => Ok((seat, file)),
             Err(error) => {
-                self.leave(seat);
+                self.remove(seat);
                 Err(error)
             }
         }
     }
 
     /// A process has gone.
-    pub(super) fn leave(&self, seat: SeatId) {
-        self.state().leave(seat);
+    pub(super) fn remove(&self, seat: SeatId) {
+        self.state().remove(seat);
         self.look(seat);
     }
 
@@ -91,7 +91,7 @@ impl Gpu {
         self.state().sharing()
     }
 
-    /// See [`GpuState::account`]. First all seats are heard: while a job is alone nothing may have happened for hours.
+    /// See [`GpuState::account`]. First all seats are polled: while a job is alone nothing may have happened for hours.
     pub(super) fn account(&self) -> Account {
         let mut state = self.state();
         if !state.is_over
@@ -111,7 +111,7 @@ impl Gpu {
         self.state().tenants()
     }
 
-    /// Hears a seat and does what is to be done.
+    /// Polls a seat and does what is to be done.
     fn look(&self, seat: SeatId) {
         let mut state = self.state();
         if let Some(due) = state.look(Some(seat)) {
@@ -119,10 +119,10 @@ impl Gpu {
         }
     }
 
-    /// Lets the clock hear a seat at which no thread listens for this time, and all others.
-    fn look_soon(&self, wait: Duration) {
+    /// Lets the clock poll a seat at which no thread listens for this time, and all others.
+    fn poll_soon(&self, wait: Duration) {
         let mut state = self.state();
-        let due = state.look_soon(wait);
+        let due = state.poll_soon(wait);
         self.tell_clock(&state, due);
     }
 
@@ -153,21 +153,21 @@ impl Gpu {
         }
     }
 
-    /// Looks whenever the bell of a seat is rung, as often as its job may ring.
+    /// Updates the GPU whenever a seat's process wakes this thread, as often as its job may.
     fn listen(&self, seat: SeatId, session: &Session) {
         loop {
-            let wait = session.ring();
+            let wait = session.woken();
             if wait > Duration::ZERO {
-                self.look_soon(wait);
+                self.poll_soon(wait);
                 thread::sleep(wait);
             }
-            let rung = session.page.rung();
+            let wakes = session.page.wakes();
             if session.has_left() {
                 return;
             }
-            session.see_to_channels();
+            session.update_channels();
             self.look(seat);
-            session.page.wait_for_bell(rung);
+            session.page.wait_for_wake(wakes);
         }
     }
 }

@@ -13,20 +13,21 @@ use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::session::Session;
-use super::steering::{Held, Said, Scheduler, Steering, Unseated};
+use super::steering::{Held, Scheduler, SeatState, Steering, Unseated};
 use super::tenant::{Account, Member, Sharing, Tenant};
 use crate::schedule::turns::{Job, JobStatus, Nanos, Rules, SeatId, Turns};
 
-/// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
+/// How often processes that wait are told that the arbiter is there. Where there is no heartbeat for twice as long, they see
 /// whether it listens.
-const BEAT: Nanos = 25_000_000;
-/// The interval at which all seats are heard while some have no listening thread, plus this much for each seat. To hear
+const HEARTBEAT: Nanos = 25_000_000;
+/// The interval at which all seats are polled while some have no listening thread, plus this much for each seat. To poll
 /// all of them, and to tell all of them what follows, takes a small part of that.
-const SOON: Nanos = 1_000_000;
-const SOON_EACH: Nanos = 20_000;
-/// A process that answers faster than it can be told is not waited for: others are to come to their looks.
-const MOST_LOOKS: u32 = 8;
-const BREATH: Nanos = 100_000;
+const POLL_EVERY: Nanos = 1_000_000;
+const POLL_EVERY_PER_SEAT: Nanos = 20_000;
+/// A process may answer faster than the arbiter updates the GPU. After this many rounds it pauses for this long, so that other
+/// processes are polled too.
+const MAX_ROUNDS: u32 = 8;
+const ROUNDS_PAUSE: Nanos = 100_000;
 /// The least time for which jobs take turns before they are steered again.
 const PAUSE: Nanos = 500_000_000;
 
@@ -49,10 +50,10 @@ pub(super) struct GpuState {
     pub(super) next: Option<Nanos>,
     /// When the clock's thread will.
     pub(super) clock: Option<Nanos>,
-    /// The time when all are heard and told that the arbiter is there, if that does not happen earlier.
-    beat: Option<Nanos>,
+    /// The time when all are polled and get a heartbeat, if that does not happen earlier.
+    heartbeat: Option<Nanos>,
     /// The time until which there are seats without a listening thread.
-    deaf: Nanos,
+    unattended_until: Nanos,
     pub(super) is_over: bool,
 }
 
@@ -69,13 +70,13 @@ impl GpuState {
             unseated: BTreeMap::new(),
             next: None,
             clock: None,
-            beat: None,
-            deaf: 0,
+            heartbeat: None,
+            unattended_until: 0,
             is_over: false,
         }
     }
 
-    /// A process comes; `None` if all is over.
+    /// Adds a process; `None` if all is over.
     pub(super) fn sit(
         &mut self,
         admission: Admission,
@@ -92,16 +93,16 @@ impl GpuState {
         if self.is_over {
             return None;
         }
-        page.beat(now());
-        let session = Session::new(page, pid, process, self.bell(job), Arc::clone(count));
+        page.heartbeat(now());
+        let session = Session::new(page, pid, process, self.wake_limit(job), Arc::clone(count));
         let session = Arc::new(session);
         let seat = self.turns.sit(now(), job, share, mode);
         self.sessions.insert(seat, Arc::clone(&session));
         Some((seat, session))
     }
 
-    /// A process has gone.
-    pub(super) fn leave(&mut self, seat: SeatId) {
+    /// Removes a process that has gone.
+    pub(super) fn remove(&mut self, seat: SeatId) {
         self.turns.leave(now(), seat);
         if let Some(session) = self.sessions.remove(&seat) {
             let launches = u64::from(session.page.overruns());
@@ -110,7 +111,7 @@ impl GpuState {
         }
         let is_there = self.sessions.keys().any(|other| other.job == seat.job);
         if let Some(steering) = self.steering.as_mut().filter(|_| !is_there) {
-            steering.leave(seat.job);
+            steering.remove(seat.job);
         }
         self.hold();
     }
@@ -194,8 +195,8 @@ impl GpuState {
         if self.steering.is_some() {
             return Sharing::Scheduler;
         }
-        let mut wishing = self.wishing();
-        let unknown = wishing.find(|(_, session)| session.known().is_empty());
+        let mut wanting = self.wanting_gpu();
+        let unknown = wanting.find(|(_, session)| session.known().is_empty());
         let of_a_job = || {
             let (job, session) = unknown?;
             let (job, pid) = (job.0, session.pid);
@@ -205,20 +206,21 @@ impl GpuState {
         Sharing::Turns(of_the_gpu.or_else(of_a_job))
     }
 
-    /// The bell of a job, whose seats share it.
-    fn bell(&self, job: Job) -> Arc<RateLimit> {
+    /// The limit of a job, whose seats share it.
+    fn wake_limit(&self, job: Job) -> Arc<RateLimit> {
         let mut sessions = self.sessions.iter();
         let other = sessions.find(|(seat, _)| seat.job == job);
-        other.map_or_else(Arc::default, |(_, session)| Arc::clone(&session.bell))
+        other.map_or_else(Arc::default, |(_, session)| Arc::clone(&session.wake_limit))
     }
 
-    /// Hears the seat that rang, or all seats, and does what follows. Tells when to look again, if it is known.
-    pub(super) fn look(&mut self, mut rang: Option<SeatId>) -> Option<Nanos> {
-        for _ in 0..MOST_LOOKS {
+    /// Polls the seat whose process woke its thread, or all seats, and does what follows. Tells when to look again, if it is
+    /// known.
+    pub(super) fn look(&mut self, mut woken: Option<SeatId>) -> Option<Nanos> {
+        for _ in 0..MAX_ROUNDS {
             let time = now();
-            match rang.take() {
-                Some(seat) => self.hear(time, seat),
-                None => self.hear_all(time),
+            match woken.take() {
+                Some(seat) => self.poll(time, seat),
+                None => self.poll_all(time),
             }
             if self.is_steered(time) {
                 self.next = self.next_while_steered();
@@ -232,53 +234,53 @@ impl GpuState {
                     session.page.write(order);
                 }
             }
-            self.next = look.next.into_iter().chain(self.beat).min();
+            self.next = look.next.into_iter().chain(self.heartbeat).min();
             if self.next.is_none_or(|next| next > now()) {
                 return self.next;
             }
         }
-        self.next = Some(now() + BREATH);
+        self.next = Some(now() + ROUNDS_PAUSE);
         self.next
     }
 
-    /// Notes that no thread listens at a seat for this time. Tells when the seat will be heard anyway.
-    pub(super) fn look_soon(&mut self, wait: Duration) -> Nanos {
+    /// Notes that no thread listens at a seat for this time. Tells when the seat will be polled anyway.
+    pub(super) fn poll_soon(&mut self, wait: Duration) -> Nanos {
         let now = now();
         let wait = Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX);
-        self.deaf = self.deaf.max(now.saturating_add(wait));
+        self.unattended_until = self.unattended_until.max(now.saturating_add(wait));
         let soon = self.soon(now);
-        self.beat = self.beat.into_iter().chain([soon]).min();
+        self.heartbeat = self.heartbeat.into_iter().chain([soon]).min();
         self.next = self.next.into_iter().chain([soon]).min();
         soon
     }
 
-    /// The time to hear the seats without a listening thread.
+    /// The time to poll the seats without a listening thread.
     fn soon(&self, now: Nanos) -> Nanos {
         let seats = Nanos::try_from(self.sessions.len()).unwrap_or(Nanos::MAX);
-        now + SOON
-            .saturating_add(SOON_EACH.saturating_mul(seats))
-            .min(BEAT)
+        now + POLL_EVERY
+            .saturating_add(POLL_EVERY_PER_SEAT.saturating_mul(seats))
+            .min(HEARTBEAT)
     }
 
-    fn hear_all(&mut self, now: Nanos) {
-        self.beat = (now < self.deaf).then(|| self.soon(now));
+    fn poll_all(&mut self, now: Nanos) {
+        self.heartbeat = (now < self.unattended_until).then(|| self.soon(now));
         let seats: Vec<SeatId> = self.sessions.keys().copied().collect();
         for seat in seats {
-            self.hear(now, seat);
+            self.poll(now, seat);
         }
     }
 
-    /// Hears a seat, and tells it that the arbiter is there.
-    fn hear(&mut self, now: Nanos, seat: SeatId) {
+    /// Polls a seat, and tells it that the arbiter is there.
+    fn poll(&mut self, now: Nanos, seat: SeatId) {
         let Some(session) = self.sessions.get(&seat) else {
             return;
         };
-        let said = session.page.said();
-        if said.wishes {
-            self.beat = self.beat.or(Some(now + BEAT));
+        let state = session.page.state();
+        if state.wishes {
+            self.heartbeat = self.heartbeat.or(Some(now + HEARTBEAT));
         }
-        self.turns.hear(seat, said);
-        session.page.beat(now);
+        self.turns.hear(seat, state);
+        session.page.heartbeat(now);
     }
 
     // --- Without turns ---
@@ -308,7 +310,7 @@ impl GpuState {
 
     fn next_while_steered(&self) -> Option<Nanos> {
         let next = self.steering.as_ref().and_then(|it| it.next);
-        next.into_iter().chain(self.beat).min()
+        next.into_iter().chain(self.heartbeat).min()
     }
 
     /// Steers the GPU's own scheduler, and tells whether that shares the GPU. If not, jobs take turns.
@@ -316,7 +318,7 @@ impl GpuState {
         if self.steering.is_none() && !self.begin_to_steer(now) {
             return false;
         }
-        self.let_loose();
+        self.free_sessions();
         let next = self.steering.as_ref().and_then(|it| it.next);
         let is_due = next.is_none_or(|next| next <= now);
         if is_due && !self.steer(now) {
@@ -327,25 +329,25 @@ impl GpuState {
     }
 
     /// The jobs that want the GPU.
-    fn wishing(&self) -> impl Iterator<Item = (Job, &Session)> {
-        let wishing = self
+    fn wanting_gpu(&self) -> impl Iterator<Item = (Job, &Session)> {
+        let wanting = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.page.said().wishes);
-        wishing.map(|(seat, session)| (seat.job, session.as_ref()))
+            .filter(|(_, session)| session.page.state().wishes);
+        wanting.map(|(seat, session)| (seat.job, session.as_ref()))
     }
 
     fn begin_to_steer(&mut self, now: Nanos) -> bool {
         self.scheduler.let_run();
         if self
-            .wishing()
+            .wanting_gpu()
             .any(|(_, session)| !session.can_be_steered(now))
         {
             self.turns_until = now + PAUSE;
         }
-        let is_any = self.wishing().next().is_some();
+        let is_any = self.wanting_gpu().next().is_some();
         let are_known = || {
-            self.wishing()
+            self.wanting_gpu()
                 .all(|(_, session)| !session.known().is_empty())
         };
         let is_early = now < self.turns_until;
@@ -359,9 +361,9 @@ impl GpuState {
         let mut steering = Steering::new(now);
         self.turns.suspend(now);
         for known in self.turns.known() {
-            steering.come(known.job, known.share, known.mode, known.credit);
+            steering.add(known.job, known.share, known.mode, known.credit);
             if known.seats == 0 {
-                steering.leave(known.job);
+                steering.remove(known.job);
             }
         }
         for session in self.sessions.values() {
@@ -372,21 +374,21 @@ impl GpuState {
     }
 
     /// Lets those launch as they like who can be steered and have not been told yet.
-    fn let_loose(&mut self) {
+    fn free_sessions(&mut self) {
         let Some(steering) = &mut self.steering else {
             return;
         };
         for (&seat, session) in &self.sessions {
-            if session.is_loose.load(SeqCst) || session.known().is_empty() {
+            if session.is_free.load(SeqCst) || session.known().is_empty() {
                 continue;
             }
-            session.is_loose.store(true, SeqCst);
+            session.is_free.store(true, SeqCst);
             let standing = self.turns.standings().find(|it| it.job == seat.job);
             if let Some(it) = standing {
-                steering.come(it.job, it.share, it.mode, it.credit);
+                steering.add(it.job, it.share, it.mode, it.credit);
             }
             if let Some((_, slice)) = steering.state(seat.job) {
-                session.wish_slice(slice);
+                session.request_slice(slice);
             }
             session.page.set_free(true);
             if let Some(order) = self.turns.let_loose(seat) {
@@ -398,18 +400,18 @@ impl GpuState {
     /// Does what is to be done; false if jobs are to take turns again.
     fn steer(&mut self, now: Nanos) -> bool {
         if self
-            .wishing()
+            .wanting_gpu()
             .any(|(_, session)| !session.can_be_steered(now))
         {
             return false;
         }
-        let said: Vec<Said> = (self.sessions.iter())
+        let seats: Vec<SeatState> = (self.sessions.iter())
             .map(|(seat, session)| {
-                let said = session.page.said();
-                Said {
+                let state = session.page.state();
+                SeatState {
                     job: seat.job,
                     process: session.pid,
-                    wishes: said.wishes,
+                    wants_gpu: state.wishes,
                     pending: session.new_pending(),
                     slice: session.shortest_slice(),
                 }
@@ -419,15 +421,15 @@ impl GpuState {
             return false;
         };
         if self.scheduler.is_to_be_renewed(now) {
-            let is_at_work = |it: &&Said| it.pending > 0 && steering.is_on(it.job);
-            let at_work = said.iter().find(is_at_work).map(|it| it.process);
+            let is_at_work = |it: &&SeatState| it.pending > 0 && steering.is_on(it.job);
+            let at_work = seats.iter().find(is_at_work).map(|it| it.process);
             let sessions = self.sessions.values().filter(|it| Some(it.pid) == at_work);
             sessions.for_each(|it| steering.renew(now, &mut self.scheduler, it.known()));
         }
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
-        let orders = steering.look(now, &stays, &said, &self.unseated);
+        let orders = steering.look(now, &stays, &seats, &self.unseated);
         (self.turns).forget_paid(|job| steering.standing(job).is_some());
         for &job in &orders.escaped {
             warn!(
@@ -442,7 +444,7 @@ impl GpuState {
         }
         for &(job, slice) in &orders.slices {
             let seats = self.sessions.iter().filter(|(seat, _)| seat.job == job);
-            seats.for_each(|(_, session)| session.wish_slice(slice));
+            seats.for_each(|(_, session)| session.request_slice(slice));
         }
         self.hold();
         true
@@ -479,7 +481,7 @@ impl GpuState {
         for order in &orders {
             if let Some(session) = self.sessions.get(&order.seat) {
                 session.page.set_free(false);
-                session.is_loose.store(false, SeqCst);
+                session.is_free.store(false, SeqCst);
                 session.page.write(order);
             }
         }

@@ -1,4 +1,4 @@
-//! Seats that ring without pause, as a hostile job's could, and others beside them.
+//! Seats that wake the arbiter without pause, as a hostile job's could, and others beside them.
 
 use super::super::steering::Refused;
 use super::*;
@@ -33,9 +33,9 @@ impl Sat {
 
     /// Wishes, and says that it has work from now on.
     fn want(&self) {
-        self.seat().wish().store(1, SeqCst);
+        self.seat().wants_gpu().store(1, SeqCst);
         self.seat().tell_work(now().unsigned_abs(), true, 0);
-        self.ring();
+        self.wake();
     }
 
     fn crowd(gpu: &Arc<Gpu>, job: u32, seats: usize) -> Vec<Self> {
@@ -47,16 +47,16 @@ impl Sat {
         unsafe { Seat::at(self.0.as_ptr()) }.unwrap()
     }
 
-    fn ring(&self) {
-        self.seat().bell().fetch_add(1, SeqCst);
-        futex::wake(self.seat().bell(), futex::Flags::empty(), 1).unwrap();
+    fn wake(&self) {
+        self.seat().wakes().fetch_add(1, SeqCst);
+        futex::wake(self.seat().wakes(), futex::Flags::empty(), 1).unwrap();
     }
 
     /// Wishes and has a turn, which it gives back; tells how long it waited.
     fn take_turn(&self) -> Duration {
         let (seat, asked) = (self.seat(), Instant::now());
-        seat.wish().store(1, SeqCst);
-        self.ring();
+        seat.wants_gpu().store(1, SeqCst);
+        self.wake();
         let turn = loop {
             let turn = seat.turn().load(SeqCst);
             if turn & OPEN != 0 && turn != seat.done().load(SeqCst) {
@@ -74,9 +74,9 @@ impl Sat {
         };
         let waited = asked.elapsed();
         thread::sleep(Duration::from_micros(200));
-        seat.wish().store(0, SeqCst);
+        seat.wants_gpu().store(0, SeqCst);
         seat.done().store(turn, SeqCst);
-        self.ring();
+        self.wake();
         waited
     }
 }
@@ -99,11 +99,11 @@ fn at_work<T>(does: Does, crowd: &[Sat], meanwhile: impl FnOnce() -> T) -> T {
             while !is_over.load(SeqCst) {
                 for sat in crowd {
                     if matches!(does, Does::GivesBack) {
-                        sat.seat().wish().store(1, SeqCst);
+                        sat.seat().wants_gpu().store(1, SeqCst);
                         let turn = sat.seat().turn().load(SeqCst);
                         sat.seat().done().store(turn, SeqCst);
                     }
-                    sat.ring();
+                    sat.wake();
                 }
             }
         });
@@ -114,7 +114,7 @@ fn at_work<T>(does: Does, crowd: &[Sat], meanwhile: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn who_rings_without_pause_is_heard_now_and_then() {
+fn a_process_that_wakes_without_pause_is_polled_now_and_then() {
     for seats in [1, 100] {
         let gpu = Gpu::start(Rules::default(), OtherGpus::default(), nowhere()).unwrap();
         let start = Instant::now();
@@ -123,8 +123,8 @@ fn who_rings_without_pause_is_heard_now_and_then() {
         let mut heard = 0;
         while start.elapsed() < Duration::from_millis(500) {
             for (sat, last) in crowd.iter().zip(&mut last) {
-                sat.ring();
-                let beat = sat.seat().beat().load(SeqCst);
+                sat.wake();
+                let beat = sat.seat().heartbeat().load(SeqCst);
                 heard += usize::from(std::mem::replace(last, beat) != beat);
             }
         }
@@ -139,7 +139,7 @@ fn who_rings_without_pause_is_heard_now_and_then() {
 }
 
 #[test]
-fn a_process_beside_a_crowd_that_rings_has_turns() {
+fn a_process_beside_a_crowd_that_wakes_has_turns() {
     for does in [Does::Rings, Does::GivesBack] {
         let gpu = Gpu::start(Rules::default(), OtherGpus::default(), nowhere()).unwrap();
         let crowd = Sat::crowd(&gpu, 1, 100);
@@ -283,7 +283,7 @@ fn pid(number: u32) -> u32 {
     }
 }
 
-/// A job with one process that wishes.
+/// A job with one process that wants the GPU.
 fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel) {
     use super::super::session::Channels;
     let admission = Admission {
@@ -299,7 +299,9 @@ fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel
         client: 0xc1d0_0000 + number,
         handle: 0x5c00_0022,
     };
-    gpu.state().session(id).know(Channels::Known(vec![channel]));
+    gpu.state()
+        .session(id)
+        .set_channels(Channels::Known(vec![channel]));
     (Sat(MmapRaw::map_raw(&file).unwrap()), id, channel)
 }
 
@@ -344,7 +346,7 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
     // A process that goes leaves nothing behind.
     device.switch(pid(1), true);
     wait_until("it is ahead again", || device.waits(*first_channel));
-    gpu.leave(*first_id);
+    gpu.remove(*first_id);
     assert!(
         !device.waits(*first_channel),
         "the next channel with its number runs"
@@ -416,20 +418,20 @@ fn a_job_that_runs_although_it_is_held_takes_turns() {
 #[test]
 fn how_jobs_share_the_gpu_is_told() {
     let folder = tempfile::tempdir().unwrap();
-    let wish = |sat: &Sat| {
-        sat.seat().wish().store(1, SeqCst);
-        sat.ring();
+    let want_gpu = |sat: &Sat| {
+        sat.seat().wants_gpu().store(1, SeqCst);
+        sat.wake();
     };
     let scheduler = Scheduler::with(Steered::default(), folder.path());
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     assert_eq!(gpu.sharing(), Sharing::Turns(None));
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));
-    jobs.iter().for_each(|(sat, ..)| wish(sat));
+    jobs.iter().for_each(|(sat, ..)| want_gpu(sat));
     wait_until("they are steered", || gpu.sharing() == Sharing::Scheduler);
     // Of an older library: it tells of no channels.
     let third = Sat::down(&gpu, 3);
     let why = Sharing::Turns(Some("process 1 of job 3 cannot be steered".into()));
-    wish(&third);
+    want_gpu(&third);
     wait_until("they take turns again", || gpu.sharing() == why);
     gpu.end();
     let off = Scheduler::off([0; 16], "it ran on".into());
@@ -437,7 +439,7 @@ fn how_jobs_share_the_gpu_is_told() {
     let why = Sharing::Turns(Some("it ran on".into()));
     assert_eq!(gpu.sharing(), why);
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));
-    jobs.iter().for_each(|(sat, ..)| wish(sat));
+    jobs.iter().for_each(|(sat, ..)| want_gpu(sat));
     wait_until("one of them has a turn", || {
         let mut seats = jobs.iter().map(|(sat, ..)| sat.seat());
         seats.any(|seat| seat.turn().load(SeqCst) & OPEN != 0)
@@ -469,7 +471,7 @@ fn a_debt_of_turns_is_paid_once() {
     // It has the GPU for far longer than its share of an epoch.
     thread::sleep(Duration::from_secs(1));
     first.seat().used().store(1_000_000_000, SeqCst);
-    first.ring();
+    first.wake();
     wait_until("it owes", || owed() < -250_000_000);
     let seats: Vec<SeatId> = gpu.state().seats().collect();
     let channel = softmig_rm::Channel {
@@ -477,18 +479,18 @@ fn a_debt_of_turns_is_paid_once() {
         handle: 0x5c00_0022,
     };
     use super::super::session::Channels;
-    (gpu.state().session(seats[0])).know(Channels::Known(vec![channel]));
+    (gpu.state().session(seats[0])).set_channels(Channels::Known(vec![channel]));
     first.want();
     wait_until("it is steered", || gpu.sharing() == Sharing::Scheduler);
     assert!(owed() < 0, "{}", owed());
-    first.seat().wish().store(0, SeqCst);
+    first.seat().wants_gpu().store(0, SeqCst);
     first.seat().tell_work(now().unsigned_abs(), false, 0);
-    first.ring();
+    first.wake();
     wait_until("it has paid", || {
         gpu.account();
         owed() > 0
     });
-    gpu.leave(seats[0]);
+    gpu.remove(seats[0]);
     // Its credit fills up, and it is forgotten.
     for _ in 0..10 {
         thread::sleep(Duration::from_millis(20));
@@ -571,7 +573,7 @@ fn jobs_that_have_gone_leave_nothing_behind() {
         let (sat, id, _) = steered_job(&gpu, number);
         sat.want();
         wait_until("it is steered, too", || sat.seat().free().load(SeqCst) == 1);
-        gpu.leave(id);
+        gpu.remove(id);
     }
     wait_until("one is there", || {
         thread::sleep(Duration::from_millis(20));

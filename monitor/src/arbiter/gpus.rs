@@ -25,7 +25,7 @@ impl Gpus {
         if let Some(gpu) = gpus.get(&id) {
             return Ok(Arc::clone(gpu));
         }
-        let others = OtherGpus::of(&self.gangs, gpus.len());
+        let others = OtherGpus::new(&self.gangs, gpus.len());
         let scheduler = match settings.scheduler {
             node_conf::Scheduler::Gpu => match settings.without_effect(id) {
                 None => Scheduler::new(id, settings.folder()),

@@ -14,7 +14,7 @@ pub(super) struct OtherGpus {
 
 impl OtherGpus {
     /// The GPU with that number.
-    pub(super) fn of(gangs: &Arc<Mutex<Gangs>>, number: usize) -> Self {
+    pub(super) fn new(gangs: &Arc<Mutex<Gangs>>, number: usize) -> Self {
         Self {
             gangs: Arc::clone(gangs),
             number,

@@ -45,14 +45,14 @@ impl Page {
         seat.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The words of the process.
-    pub(super) fn said(&self) -> Said {
+    /// The state of the process, as it says.
+    pub(super) fn state(&self) -> Said {
         let Ok(seat) = self.seat() else {
             return Said::default();
         };
         Said {
             // The use of a turn is written before the turn is given back: so it is read after it.
-            wishes: seat.wish().load(SeqCst) != 0,
+            wishes: seat.wants_gpu().load(SeqCst) != 0,
             done: seat.done().load(SeqCst),
             used: seat.used().load(SeqCst),
             over: seat.over().load(SeqCst),
@@ -81,9 +81,10 @@ impl Page {
     }
 
     /// Tells the process that the arbiter is there.
-    pub(super) fn beat(&self, now: Nanos) {
+    pub(super) fn heartbeat(&self, now: Nanos) {
         if let Ok(seat) = self.seat() {
-            seat.beat().store(u64::try_from(now).unwrap_or(0), Relaxed);
+            seat.heartbeat()
+                .store(u64::try_from(now).unwrap_or(0), Relaxed);
         }
     }
 
@@ -110,28 +111,28 @@ impl Page {
         (usize::try_from(count).ok()? <= MOST_CHANNELS).then(|| channels.collect())
     }
 
-    /// How often the bell was rung.
-    pub(super) fn rung(&self) -> u32 {
-        self.seat().map_or(0, |seat| seat.bell().load(SeqCst))
+    /// How often the process woke the arbiter.
+    pub(super) fn wakes(&self) -> u32 {
+        self.seat().map_or(0, |seat| seat.wakes().load(SeqCst))
     }
 
-    /// Waits until the bell was rung more often than that, or for a minute: a process can take away who waits there.
-    pub(super) fn wait_for_bell(&self, rung: u32) {
+    /// Waits until it was woken more often than that, or for a minute: a process can take away who waits there.
+    pub(super) fn wait_for_wake(&self, wakes: u32) {
         const LONGEST: Timespec = Timespec {
             tv_sec: 60,
             tv_nsec: 0,
         };
         if let Ok(seat) = self.seat() {
             // Whatever ends it, the caller looks.
-            let _ = futex::wait(seat.bell(), futex::Flags::empty(), rung, Some(&LONGEST));
+            let _ = futex::wait(seat.wakes(), futex::Flags::empty(), wakes, Some(&LONGEST));
         }
     }
 
-    /// Rings the bell in the process's place.
-    pub(super) fn ring(&self) {
+    /// Wakes the thread that listens here, in the process's place.
+    pub(super) fn wake(&self) {
         let Ok(seat) = self.seat() else { return };
-        seat.bell().fetch_add(1, SeqCst);
-        let _ = futex::wake(seat.bell(), futex::Flags::empty(), i32::MAX as u32);
+        seat.wakes().fetch_add(1, SeqCst);
+        let _ = futex::wake(seat.wakes(), futex::Flags::empty(), i32::MAX as u32);
     }
 }
 

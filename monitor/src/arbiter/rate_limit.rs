@@ -1,33 +1,33 @@
-//! The limit to how often a job's rings are heard.
+//! The limit to how often a job may wake the arbiter.
 //!
-//! Each ring wakes a thread of the arbiter, which reads the job's page. A job that rings without need would take a core,
+//! Each wake-up has a thread of the arbiter read the job's page. A job that wakes it without need would take a core,
 //! and keep the arbiter from other jobs. So each job has a limited part of the arbiter's time. The thread sleeps until the
-//! rings that it heard are paid for, and then hears all that came meanwhile at once.
+//! wake-ups so far are paid for, and then reads all that came meanwhile at once.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::schedule::turns::Nanos;
 
-/// The cost of hearing a ring, and the part that each seat of the job adds: not measured, but of the right size.
-const RING: Nanos = 5_000;
+/// The cost of a wake-up, and the part that each seat of the job adds: not measured, but of the right size.
+const WAKE: Nanos = 5_000;
 const SEAT: Nanos = 50;
 /// A job has one part of the arbiter's time: the whole divided by this.
 const PARTS: Nanos = 20;
-/// The most that a job can save: it may ring at once as often as it may in this time.
+/// The most that a job can save: it may wake the arbiter at once as often as it may in this time.
 const SAVINGS: Nanos = 10_000_000;
-/// The shortest wait: to sleep and wake for each ring would cost more than to look.
+/// The shortest wait: to sleep and wake each time would cost more than to look.
 const REST: Nanos = 1_000_000;
 
-/// The account that the seats of one job at a GPU share: when all of their rings are paid for.
+/// The account that the seats of one job at a GPU share: when all of their wake-ups are paid for.
 #[derive(Debug, Default)]
 pub(super) struct RateLimit(AtomicI64);
 
 impl RateLimit {
-    /// One of the job's `seats` seats rings. Tells for how long no thread listens there.
-    pub(super) fn ring(&self, now: Nanos, seats: usize) -> Duration {
+    /// One of the job's `seats` seats wakes its thread. Tells for how long no thread listens there.
+    pub(super) fn wake(&self, now: Nanos, seats: usize) -> Duration {
         let seats = Nanos::try_from(seats).unwrap_or(Nanos::MAX);
-        let cost = SEAT.saturating_mul(seats).saturating_add(RING);
+        let cost = SEAT.saturating_mul(seats).saturating_add(WAKE);
         let begins = |paid: Nanos| paid.max(now - SAVINGS);
         let next = |paid| Some(begins(paid).saturating_add(cost.saturating_mul(PARTS)));
         // It is a sum and nothing else depends on it; and it always has a next.
@@ -44,24 +44,24 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// How many rings of seats that ring anew as soon as they were heard are heard until `end`.
-    fn heard(bell: &RateLimit, seats: usize, from: Nanos, end: Nanos) -> usize {
+    /// How many wake-ups of seats that wake anew as soon as they were polled there are until `end`.
+    fn heard(limit: &RateLimit, seats: usize, from: Nanos, end: Nanos) -> usize {
         let mut next = vec![from; seats];
         let mut heard = 0;
-        while let Some(ring) = next.iter_mut().min().filter(|ring| **ring < end) {
-            let now = *ring;
-            *ring += 1000 + Nanos::try_from(bell.ring(now, seats).as_nanos()).unwrap();
-            heard += usize::from(*ring < end);
+        while let Some(wake) = next.iter_mut().min().filter(|wake| **wake < end) {
+            let now = *wake;
+            *wake += 1000 + Nanos::try_from(limit.wake(now, seats).as_nanos()).unwrap();
+            heard += usize::from(*wake < end);
         }
         heard
     }
 
     #[test]
-    fn a_job_that_rings_without_pause_is_heard_for_a_twentieth_of_the_time() {
+    fn a_job_that_wakes_without_pause_takes_a_twentieth_of_the_time() {
         for seats in [1, 8, 64, 512] {
-            let bell = RateLimit::default();
-            let cost = RING + SEAT * seats as Nanos;
-            let heard = heard(&bell, seats, 1000 * MS, 3000 * MS) as Nanos;
+            let limit = RateLimit::default();
+            let cost = WAKE + SEAT * seats as Nanos;
+            let heard = heard(&limit, seats, 1000 * MS, 3000 * MS) as Nanos;
             let most = (2000 * MS + SAVINGS) / 20;
             assert!(heard * cost <= most + cost, "{seats}: {heard}");
             assert!(heard * cost >= most - most / 100 - cost, "{seats}: {heard}");
@@ -69,25 +69,25 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_rings_as_turns_go_is_heard_at_once() {
+    fn a_job_that_wakes_as_turns_go_is_polled_at_once() {
         // Eight processes, each of which answers and wishes again each 2 ms; or one that does so each 250 us.
         for (seats, time) in [(8, 2 * MS), (1, MS / 4)] {
-            let bell = RateLimit::default();
+            let limit = RateLimit::default();
             for round in 1..10_000 {
                 for _ in 0..2 * seats {
-                    assert_eq!(bell.ring(round * time, seats), Duration::ZERO);
+                    assert_eq!(limit.wake(round * time, seats), Duration::ZERO);
                 }
             }
         }
     }
 
     #[test]
-    fn who_has_rung_too_much_is_heard_at_once_again_after_a_rest() {
-        let bell = RateLimit::default();
+    fn a_job_that_woke_too_often_is_polled_at_once_after_a_rest() {
+        let limit = RateLimit::default();
         let now = 1000 * MS;
-        let last = (0..512).map(|_| bell.ring(now, 512)).last().unwrap();
+        let last = (0..512).map(|_| limit.wake(now, 512)).last().unwrap();
         assert!(last > Duration::from_millis(100) && last < Duration::from_millis(400));
         let rested = now + Nanos::try_from(last.as_nanos()).unwrap() + SAVINGS;
-        assert_eq!(bell.ring(rested, 512), Duration::ZERO);
+        assert_eq!(limit.wake(rested, 512), Duration::ZERO);
     }
 }

@@ -87,8 +87,11 @@ impl Noted {
             self.forget(now);
         }
         if self.refused.len() > MOST {
-            let oldest = self.refused.iter().min_by_key(|(_, at)| **at);
-            let oldest = oldest.map(|(&pid, _)| pid);
+            let oldest = self
+                .refused
+                .iter()
+                .min_by_key(|(_, at)| **at)
+                .map(|(&pid, _)| pid);
             oldest.map(|pid| self.refused.remove(&pid));
         }
     }

@@ -1,4 +1,4 @@
-//! Where processes come in and where their deaths are heard of: one thread, which waits for everything at once.
+//! Takes in processes and notices their ends: one thread, which waits for everything at once.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -116,7 +116,7 @@ impl Server {
             }
             self.connections.expire(clock::now());
             self.closer.close();
-            self.look_for_the_dead(Process::is_watched);
+            self.reap_ended(Process::is_watched);
         }
     }
 
@@ -147,7 +147,7 @@ impl Server {
             }
         };
         self.refusals.count(connection.client.uid);
-        if !self.connections.may_come(connection.client.uid) {
+        if !self.connections.may_connect(connection.client.uid) {
             self.refusals.note(connection.client.pid, Errno::AGAIN);
             let _ = answer(&connection.socket, Err(Errno::AGAIN));
             return;
@@ -164,7 +164,7 @@ impl Server {
             self.users.1.clone()
         };
         self.connections
-            .come(self.last, connection, now + PATIENCE, users);
+            .add(self.last, connection, now + PATIENCE, users);
     }
 
     /// Something has happened there.
@@ -173,7 +173,7 @@ impl Server {
             self.serve_client(number, connection);
         } else if let Some(connection) = self.connections.served(number) {
             if is_taken(&connection.socket) {
-                self.connections.leave(number);
+                self.connections.remove(number);
             }
         } else {
             self.reap(number);
@@ -195,7 +195,7 @@ impl Server {
             // It may have given up the one that it had.
             self.processes.retain(|_, it| !it.seats.is_empty());
         }
-        // If it is gone its pidfd is heard of.
+        // If it is gone its pidfd tells.
         if answer(&connection.socket, page).is_err() || !is_page {
             return;
         }
@@ -230,9 +230,12 @@ impl Server {
         }
         // An earlier process may have had its number.
         let has_number = |it: &Process| it.client.pid == client.pid;
-        self.look_for_the_dead(has_number);
-        let known = self.processes.iter().find(|(_, it)| has_number(it));
-        let known = known.map(|(&number, _)| number);
+        self.reap_ended(has_number);
+        let known = self
+            .processes
+            .iter()
+            .find(|(_, it)| has_number(it))
+            .map(|(&number, _)| number);
         if let Some(number) = known {
             self.give_up(number, id);
         }
@@ -255,8 +258,11 @@ impl Server {
         self.seats
             .retain(|&uid, counted| uid == client.uid || Arc::strong_count(counted) > 1);
         let count = Arc::clone(self.seats.entry(client.uid).or_default());
-        let process = self.processes.get(&number).and_then(|it| it.pidfd.file());
-        let process = process.and_then(|file| file.try_clone().ok());
+        let process = self
+            .processes
+            .get(&number)
+            .and_then(|it| it.pidfd.file())
+            .and_then(|file| file.try_clone().ok());
         let sat = gpu.and_then(|gpu| gpu.sit(admission, client.pid, process, &count));
         let (seat, page) = sat.map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {
@@ -299,7 +305,7 @@ impl Server {
             return;
         };
         if let (Some(seat), Some(gpu)) = (process.seats.remove(&id), self.gpus.all().get(&id)) {
-            gpu.leave(seat);
+            gpu.remove(seat);
         }
     }
 
@@ -311,12 +317,12 @@ impl Server {
         let gpus = self.gpus.all();
         for (id, seat) in process.seats {
             if let Some(gpu) = gpus.get(&id) {
-                gpu.leave(seat);
+                gpu.remove(seat);
             }
         }
     }
 
-    fn look_for_the_dead(&mut self, which: impl Fn(&Process) -> bool) {
+    fn reap_ended(&mut self, which: impl Fn(&Process) -> bool) {
         let processes = self
             .processes
             .iter()

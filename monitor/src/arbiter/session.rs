@@ -22,8 +22,8 @@ pub(super) struct Session {
     process: Option<OwnedFd>,
     has_left: AtomicBool,
     is_unruly: AtomicBool,
-    /// The limit of its job.
-    pub(super) bell: Arc<RateLimit>,
+    /// The limit to how often its job wakes the arbiter.
+    pub(super) wake_limit: Arc<RateLimit>,
     channels: Mutex<Channels>,
     /// The version of the page's channels that these are.
     version: AtomicU32,
@@ -44,7 +44,7 @@ pub(super) struct Session {
     /// When it came.
     since: Nanos,
     /// Whether it launches as it likes.
-    pub(super) is_loose: AtomicBool,
+    pub(super) is_free: AtomicBool,
     /// Counts it, as long as a thread listens here.
     _count: Arc<()>,
 }
@@ -65,7 +65,7 @@ pub(super) enum Channels {
 }
 
 impl Channels {
-    fn of(own: Vec<Channel>) -> Self {
+    fn from_own(own: Vec<Channel>) -> Self {
         if own.is_empty() {
             Self::Not
         } else {
@@ -79,7 +79,7 @@ impl Session {
         page: Page,
         pid: u32,
         process: Option<OwnedFd>,
-        bell: Arc<RateLimit>,
+        wake_limit: Arc<RateLimit>,
         count: Arc<()>,
     ) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Session {
             process,
             has_left: AtomicBool::new(false),
             is_unruly: AtomicBool::new(false),
-            bell,
+            wake_limit,
             channels: Mutex::default(),
             version: AtomicU32::new(0),
             has_worked: AtomicBool::new(false),
@@ -99,14 +99,15 @@ impl Session {
             proved: AtomicI64::new(0),
             unproven: AtomicI64::new(0),
             since: now(),
-            is_loose: AtomicBool::new(false),
+            is_free: AtomicBool::new(false),
             _count: count,
         }
     }
 
-    /// Its bell was rung. Tells for how long no thread is to listen here.
-    pub(super) fn ring(&self) -> Duration {
-        self.bell.ring(now(), Arc::strong_count(&self.bell))
+    /// Its process woke the thread here. Tells for how long no thread is to listen here.
+    pub(super) fn woken(&self) -> Duration {
+        self.wake_limit
+            .wake(now(), Arc::strong_count(&self.wake_limit))
     }
 
     pub(super) fn has_left(&self) -> bool {
@@ -116,7 +117,7 @@ impl Session {
     /// Lets the thread end that listens here.
     pub(super) fn close(&self) {
         self.has_left.store(true, SeqCst);
-        self.page.ring();
+        self.page.wake();
     }
 
     pub(super) fn channels(&self) -> MutexGuard<'_, Channels> {
@@ -152,7 +153,7 @@ impl Session {
             channels.retain(|channel| !gone.contains(channel));
             if channels.iter().any(|channel| new.contains(channel)) {
                 self.unproven.store(now, SeqCst);
-                self.page.ring();
+                self.page.wake();
             }
         }
         let unproven = self.unproven.load(SeqCst);
@@ -162,24 +163,24 @@ impl Session {
     }
 
     /// Its groups are to have another time slice. The thread that listens here sets it.
-    pub(super) fn wish_slice(&self, micros: u64) {
+    pub(super) fn request_slice(&self, micros: u64) {
         let is_other = micros != 0 && self.slice.swap(micros, SeqCst) != micros;
         if is_other && self.needs_slice() {
-            self.page.ring();
+            self.page.wake();
         }
     }
 
     /// It was on the GPU.
     pub(super) fn note_work(&self) {
         if !self.has_worked.swap(true, SeqCst) {
-            self.page.ring();
+            self.page.wake();
         }
     }
 
     /// To set a slice takes as long as a kernel, and keeps the driver from other calls. A process that only has a context needs
     /// none.
     fn needs_slice(&self) -> bool {
-        self.has_worked.load(SeqCst) || self.page.said().wishes
+        self.has_worked.load(SeqCst) || self.page.state().wishes
     }
 
     /// The shortest time slice that its groups had since this was last asked, in microseconds; 0 for the driver's own.
@@ -188,8 +189,9 @@ impl Session {
         has.min(self.had_slice.swap(has, SeqCst))
     }
 
-    /// Sees to what only the thread that listens here does, since it can take long: the process's files are used for it.
-    pub(super) fn see_to_channels(&self) {
+    /// Proves its channels and sets the time slice of its groups, where that is due. Only the thread that listens here does
+    /// it: the driver is asked through the process's own files, which can take long.
+    pub(super) fn update_channels(&self) {
         let version = self.page.version();
         let is_new = self.version.load(SeqCst) != version;
         let unproven = self.unproven.load(SeqCst);
@@ -206,11 +208,11 @@ impl Session {
             // Until all groups have it.
             self.has_slice.fetch_min(slice, SeqCst);
             let mut is_set = true;
-            // If the driver is busy, the next ring tries again.
+            // If the driver is busy, the next wake-up tries again.
             let Some(channels) = self.prove(slice, &mut is_set) else {
                 return;
             };
-            self.know(channels);
+            self.set_channels(channels);
             let has = if is_set { slice } else { 0 };
             self.has_slice.store(has, SeqCst);
             self.version.store(version, SeqCst);
@@ -222,11 +224,11 @@ impl Session {
     /// Its channels run although they are held.
     pub(super) fn cannot_be_held(&self) {
         self.is_unruly.store(true, SeqCst);
-        self.know(Channels::Not);
+        self.set_channels(Channels::Not);
     }
 
-    /// Its channels are these.
-    pub(super) fn know(&self, channels: Channels) {
+    /// Notes which channels are its own.
+    pub(super) fn set_channels(&self, channels: Channels) {
         *self.channels() = channels;
     }
 
@@ -239,7 +241,7 @@ impl Session {
         }
         let Some(process) = &self.process else {
             // The rest was not told by it.
-            return Some(Channels::of(self.known()));
+            return Some(Channels::from_own(self.known()));
         };
         let Some(told) = self.page.channels() else {
             return Some(Channels::Not);
@@ -266,12 +268,14 @@ impl Session {
             }
             true
         });
-        let own = told.iter().filter(|it| groups.contains(&group(it)));
-        let own = own.map(|it| Channel {
-            client: it.client,
-            handle: it.handle,
-        });
-        (!is_busy).then(|| Channels::of(own.collect()))
+        let own = told
+            .iter()
+            .filter(|it| groups.contains(&group(it)))
+            .map(|it| Channel {
+                client: it.client,
+                handle: it.handle,
+            });
+        (!is_busy).then(|| Channels::from_own(own.collect()))
     }
 
     /// For how long it had work since this was last asked.
@@ -307,19 +311,19 @@ mod tests {
             group: 5,
             handle: 6,
         }));
-        let (bell, count) = (Arc::default(), Arc::default());
-        let session = Session::new(page, std::process::id(), Some(process), bell, count);
+        let (wake_limit, count) = (Arc::default(), Arc::default());
+        let session = Session::new(page, std::process::id(), Some(process), wake_limit, count);
         let limit = getrlimit(Resource::Nofile);
         let none = Rlimit {
             current: Some(0),
             ..limit
         };
         setrlimit(Resource::Nofile, none).unwrap();
-        session.see_to_channels();
+        session.update_channels();
         setrlimit(Resource::Nofile, limit).unwrap();
         assert_eq!(*session.channels(), Channels::Unknown);
         // The file is not the driver's.
-        session.see_to_channels();
+        session.update_channels();
         assert_eq!(*session.channels(), Channels::Not);
     }
 }

@@ -23,7 +23,7 @@ pub struct Settings {
     pub rules: Rules,
     /// How jobs share a GPU.
     pub scheduler: node_conf::Scheduler,
-    /// Where it is kept what was measured of GPUs' own schedulers; `None` if nothing is to be known of that.
+    /// The node with the results of measuring GPUs' own schedulers; `None` if they are not to be used.
     pub node: Option<Node>,
     /// The part that admits processes to GPUs; `None` where all are admitted.
     pub gate: Option<Keeper>,
@@ -51,7 +51,7 @@ impl Settings {
         let name = uuid(id);
         let mut cards = installed(&node.gpus).into_iter();
         let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name))?;
-        let proof = proofs.of(&card.model, &driver_version(node)?)?;
+        let proof = proofs.find(&card.model, &driver_version(node)?)?;
         let failed = proof.failed.as_ref()?;
         let (day, driver) = (proof.day(), &proof.driver);
         Some(format!("{} (seen {day}, driver {driver})", failed.why))

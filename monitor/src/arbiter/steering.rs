@@ -301,7 +301,7 @@ fn list_name(id: GpuId) -> String {
     format!("{LIST}{}", name(id))
 }
 
-/// Lets all channels run that an arbiter left waiting which is no more.
+/// Lets all channels run that an earlier arbiter left waiting when it ended.
 pub(super) fn release(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
@@ -345,10 +345,10 @@ fn parse_channel(line: &str) -> Option<Channel> {
 
 /// The state of a process there, as far as its page says.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
+pub(super) struct SeatState {
     pub(super) job: Job,
     pub(super) process: u32,
-    pub(super) wishes: bool,
+    pub(super) wants_gpu: bool,
     /// For how long it had work since the last time.
     pub(super) pending: Nanos,
     /// The shortest time slice that it had since the last time, in microseconds; 0 for the driver's own.
@@ -379,7 +379,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct Steering {
     sharing: Sharing,
-    /// When to look again; `None` until a bell rings.
+    /// When to look again; `None` until a process wakes the arbiter.
     pub(super) next: Option<Nanos>,
     /// The processes with a seat at the last look: of one that has gone since then, the log tells once more.
     seated: BTreeMap<u32, Job>,
@@ -394,14 +394,14 @@ impl Steering {
         }
     }
 
-    /// A job comes.
-    pub(super) fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
-        self.sharing.come(job, share, mode, credit);
+    /// Adds a job.
+    pub(super) fn add(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
+        self.sharing.add(job, share, mode, credit);
     }
 
-    /// A job has gone.
-    pub(super) fn leave(&mut self, job: Job) {
-        self.sharing.leave(job);
+    /// Removes a job that has gone.
+    pub(super) fn remove(&mut self, job: Job) {
+        self.sharing.remove(job);
     }
 
     /// Whether a job's channels run, and their time slice; 0 for the driver's own.
@@ -429,23 +429,23 @@ impl Steering {
         &mut self,
         now: Nanos,
         processes: &BTreeMap<u32, Stays>,
-        said: &[Said],
+        seats: &[SeatState],
         unseated: &BTreeMap<u32, Unseated>,
     ) -> Look {
-        let mut heard: BTreeMap<Job, Observed> = BTreeMap::new();
+        let mut observed: BTreeMap<Job, Observed> = BTreeMap::new();
         for (process, of) in unseated {
-            let has_seat = said.iter().any(|one| one.process == *process);
+            let has_seat = seats.iter().any(|one| one.process == *process);
             let Some(stays) = processes.get(process).filter(|_| !has_seat) else {
                 continue;
             };
             // A job without a seat is here as long as it owes.
             if self.standing(of.job).is_none() {
-                self.come(of.job, of.share, of.mode, 0);
-                self.leave(of.job);
+                self.add(of.job, of.share, of.mode, 0);
+                self.remove(of.job);
             }
-            heard.entry(of.job).or_default().unseated += stays.resident;
+            observed.entry(of.job).or_default().unseated += stays.resident;
         }
-        let seated: BTreeMap<u32, Job> = said.iter().map(|one| (one.process, one.job)).collect();
+        let seated: BTreeMap<u32, Job> = seats.iter().map(|one| (one.process, one.job)).collect();
         let left = std::mem::replace(&mut self.seated, seated);
         let (mut change, mut unclaimed) = (0, 0);
         for (process, stays) in processes {
@@ -457,13 +457,13 @@ impl Steering {
                 .get(process)
                 .filter(|job| self.standing(**job).is_some())
             {
-                Some(job) => heard.entry(*job).or_default().unseated += stays.resident,
+                Some(job) => observed.entry(*job).or_default().unseated += stays.resident,
                 None => unclaimed += stays.resident,
             }
         }
-        for one in said {
-            let place = heard.entry(one.job).or_default();
-            place.wishes |= one.wishes;
+        for one in seats {
+            let place = observed.entry(one.job).or_default();
+            place.wants_gpu |= one.wants_gpu;
             place.pending += one.pending;
             let Some(stays) = processes.get(&one.process) else {
                 continue;
@@ -482,7 +482,7 @@ impl Steering {
             }
         }
         self.sharing.note_others(change, unclaimed);
-        let look = self.sharing.look(now, &heard);
+        let look = self.sharing.look(now, &observed);
         self.next = look.next;
         look
     }

@@ -12,11 +12,11 @@ fn stays(lengths: &[Nanos]) -> BTreeMap<u32, Stays> {
     [(7, Stays { resident, lengths })].into()
 }
 
-fn busy() -> Said {
-    Said {
+fn busy() -> SeatState {
+    SeatState {
         job: Job(1),
         process: 7,
-        wishes: true,
+        wants_gpu: true,
         pending: 10 * MS,
         slice: 0,
     }
@@ -27,7 +27,7 @@ fn no_job_pays_for_a_change() {
     let whole = Share::new(1, 1).unwrap();
     let charged = |length: Nanos| {
         let mut steering = Steering::new(0);
-        steering.come(Job(1), whole, Mode::Soft, 0);
+        steering.add(Job(1), whole, Mode::Soft, 0);
         steering.look(10 * MS, &stays(&[length]), &[busy()], &BTreeMap::new());
         steering.standing(Job(1)).unwrap().1
     };
@@ -36,7 +36,7 @@ fn no_job_pays_for_a_change() {
 }
 
 #[test]
-fn a_job_pays_for_its_processes_without_a_seat_and_no_other_does() {
+fn a_job_alone_pays_for_its_processes_without_a_seat() {
     let half = Share::new(1, 2).unwrap();
     let unseated = |process: u32, job: u32| {
         let of = Unseated {
@@ -47,7 +47,7 @@ fn a_job_pays_for_its_processes_without_a_seat_and_no_other_does() {
         (process, of)
     };
     let mut steering = Steering::new(0);
-    steering.come(Job(1), half, Mode::Soft, 0);
+    steering.add(Job(1), half, Mode::Soft, 0);
     let mut seen = stays(&[MS]);
     let long = |resident| Stays {
         resident,
@@ -71,7 +71,7 @@ fn a_job_pays_for_its_processes_without_a_seat_and_no_other_does() {
 fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
     let quarter = Share::new(1, 4).unwrap();
     let mut steering = Steering::new(0);
-    steering.come(Job(1), quarter, Mode::Hard, 0);
+    steering.add(Job(1), quarter, Mode::Hard, 0);
     // A program that starts waits for each of its first steps.
     let none = BTreeMap::new();
     steering.look(100 * MS, &stays(&[MS; 10]), &[busy()], &none);
@@ -92,7 +92,7 @@ fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
 fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
     let quarter = Share::new(1, 4).unwrap();
     let mut steering = Steering::new(0);
-    steering.come(Job(1), quarter, Mode::Hard, 0);
+    steering.add(Job(1), quarter, Mode::Hard, 0);
     let none = BTreeMap::new();
     // It is to have a long slice, and its stays still end with the driver's own.
     let stay = stays(&[Nanos::try_from(DEFAULT_SLICE_US * 1000).unwrap(); 4]);
@@ -107,7 +107,7 @@ fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
 /// The slice of a job that mostly yields.
 fn slice_of_a_yielding_job() -> u64 {
     let mut steering = Steering::new(0);
-    steering.come(Job(1), Share::new(1, 4).unwrap(), Mode::Hard, 0);
+    steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Hard, 0);
     steering.look(100 * MS, &stays(&[MS; 10]), &[busy()], &BTreeMap::new());
     steering.state(Job(1)).unwrap().1
 }
@@ -138,9 +138,9 @@ fn channels_that_an_arbiter_left_waiting_are_found_again() {
 fn the_sums_of_jobs_changes_and_others_are_the_cards() {
     let half = Share::new(1, 2).unwrap();
     let mut steering = Steering::new(0);
-    steering.come(Job(1), half, Mode::Soft, 0);
-    steering.come(Job(2), half, Mode::Soft, 0);
-    let said = |job, process| Said {
+    steering.add(Job(1), half, Mode::Soft, 0);
+    steering.add(Job(2), half, Mode::Soft, 0);
+    let seat = |job, process| SeatState {
         job: Job(job),
         process,
         ..busy()
@@ -151,7 +151,7 @@ fn the_sums_of_jobs_changes_and_others_are_the_cards() {
     };
     // Two jobs and a process of no job fill 10 ms: the jobs by their whole slices, the last by less than one.
     let seen = [(7, stay(4 * MS)), (8, stay(5 * MS)), (9, stay(MS))].into();
-    steering.look(10 * MS, &seen, &[said(1, 7), said(2, 8)], &BTreeMap::new());
+    steering.look(10 * MS, &seen, &[seat(1, 7), seat(2, 8)], &BTreeMap::new());
     let book = steering.take_book();
     assert_eq!(book.unclaimed, MS - CHANGING);
     assert_eq!(book.change, 3 * CHANGING + 2 * INTERRUPTING);
@@ -167,10 +167,10 @@ fn the_sums_of_jobs_changes_and_others_are_the_cards() {
 fn the_last_stretch_of_a_process_that_has_gone_is_its_jobs() {
     let whole = Share::new(1, 1).unwrap();
     let mut steering = Steering::new(0);
-    steering.come(Job(1), whole, Mode::Soft, 0);
+    steering.add(Job(1), whole, Mode::Soft, 0);
     let none = BTreeMap::new();
     steering.look(10 * MS, &stays(&[MS]), &[busy()], &none);
-    steering.leave(Job(1));
+    steering.remove(Job(1));
     steering.look(20 * MS, &stays(&[2 * MS]), &[], &none);
     // Later its number is that of a process of no job.
     steering.look(30 * MS, &stays(&[4 * MS]), &[], &none);

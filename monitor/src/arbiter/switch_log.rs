@@ -37,7 +37,7 @@ impl Log {
         self.there.retain(|&(process, _), _| !has_ended(process));
     }
 
-    /// The doings of each process since the last time.
+    /// The use of the GPU by each process since the last call.
     pub(super) fn note(&mut self, switches: &[Switch], now: Nanos) -> BTreeMap<u32, Stays> {
         let mut all: BTreeMap<u32, Stays> = BTreeMap::new();
         for switch in switches {

@@ -1,13 +1,13 @@
-//! The cost of a look, without NVML's own time.
+//! The cost of an observation, without NVML's own time.
 
 use crate::arbiter::Seats;
-use crate::enforce::look::Claim;
-use crate::enforce::rules::Judge;
-use crate::enforce::scene::{Grounds, Scene};
+use crate::enforce::observation::Claim;
+use crate::enforce::rules::Evaluator;
+use crate::enforce::snapshot::{Evidence, Snapshot};
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner};
 use crate::jobs::owners::Owners;
-use crate::measure::Sight;
+use crate::measure::Sample;
 use crate::measure::reading::{GpuReading, Kind, Reading, User};
 use crate::measure::report_rows::rows;
 use rustix::time::{ClockId, clock_gettime};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const GPUS: u32 = 8;
 const JOBS: u32 = 64;
 const PROCESSES: u32 = 256;
-const LOOKS: u32 = 200;
+const OBSERVATIONS: u32 = 200;
 
 fn uuid(gpu: u32) -> String {
     format!("GPU-50f7316a-0000-4000-8000-{gpu:012x}")
@@ -80,20 +80,20 @@ fn looks_cost() {
         ..GpuReading::default()
     };
     let mut owners = Owners::new(Path::new("/proc"));
-    let mut judge = Judge::default();
-    let grounds = Grounds {
+    let mut evaluator = Evaluator::default();
+    let evidence = Evidence {
         enforced_since: Some(0),
         arbiter_since: 0,
         arbiter_answers: true,
     };
     let mut slices = 0;
     let begin = used();
-    for second in 0..LOOKS {
+    for second in 0..OBSERVATIONS {
         let reading = Reading {
             driver: None,
             gpus: (0..GPUS).map(gpu).collect(),
         };
-        let mut whose = owners.look(pids.iter().copied());
+        let mut whose = owners.resolve(pids.iter().copied());
         // They are no job's here.
         for (at, pid) in pids.iter().enumerate() {
             if let Some(Owner::Process { place, .. }) = whose.get_mut(pid) {
@@ -101,27 +101,31 @@ fn looks_cost() {
             }
         }
         let confs = Confs::read(&node).unwrap();
-        let sight = Sight {
+        let sample = Sample {
             report: rows(&reading, &whose, &confs),
             owners: whose,
             confs,
-            ..Sight::default()
+            ..Sample::default()
         };
-        let scene = Scene {
-            sight: &sight,
+        let snapshot = Snapshot {
+            sample: &sample,
             seats: &Seats::default(),
-            grounds: &grounds,
+            evidence: &evidence,
             proc: Path::new("/proc"),
             library: &Library::default(),
             until: Instant::now() + Duration::from_secs(60),
         };
-        let look = scene.look(Duration::from_secs(second.into()), Vec::new());
+        let observation = snapshot.observe(Duration::from_secs(second.into()), Vec::new());
         let is_slice = |claim| matches!(claim, Claim::Slice { .. });
-        slices = look.tenants.iter().filter(|it| is_slice(it.claim)).count();
-        let judgement = judge.judge(&look, &Monitor::default(), &BTreeSet::new());
-        assert_eq!(judgement.offences, []);
+        slices = observation
+            .tenants
+            .iter()
+            .filter(|it| is_slice(it.claim))
+            .count();
+        let evaluation = evaluator.evaluate(&observation, &Monitor::default(), &BTreeSet::new());
+        assert_eq!(evaluation.violations, []);
     }
-    let each = (used() - begin) / LOOKS;
+    let each = (used() - begin) / OBSERVATIONS;
     assert_eq!(slices, JOBS as usize);
     let part = each.as_secs_f64() * 100.0;
     println!(

@@ -1,19 +1,19 @@
-//! Looks, decides and acts: the one place where [`crate::enforce`] touches the node.
+//! Observes, decides and acts: the one place where [`crate::enforce`] touches the node.
 
 use crate::arbiter::{Seats, Unseated};
-use crate::enforce::grounds::Places;
-use crate::enforce::group::{CGROUPS, Whole};
-use crate::enforce::holders::{MOST_OF_A_SCAN, Scan, strays};
-use crate::enforce::ladder::{Ladder, MOMENT, Step};
-use crate::enforce::look::{Holder, Look, ProcessId, Stray};
+use crate::enforce::escalation::{Escalation, MOMENT, Step};
+use crate::enforce::evidence::Places;
+use crate::enforce::holders::{MOST_OF_A_SCAN, Scan, unattributed};
+use crate::enforce::job_processes::{CGROUPS, JobProcesses};
 use crate::enforce::message;
-use crate::enforce::rules::{Consequence, Judge, Offence, Rule};
-use crate::enforce::scene::{Grounds, Scene, unseated};
+use crate::enforce::observation::{Holder, Observation, ProcessId, Unattributed};
+use crate::enforce::rules::{Consequence, Evaluator, Rule, Violation};
+use crate::enforce::snapshot::{Evidence, Snapshot, unseated};
 use crate::enforce::tally::Tally;
 use crate::enforce::target::Target;
 use crate::gate::{PRELOAD, find_library};
 use crate::jobs::confs::Confs;
-use crate::measure::Sight;
+use crate::measure::Sample;
 use crate::measure::table::mib;
 use rustix::process::Signal;
 use softmig_gate::Library;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// How long after a first sight the second is.
-pub const SECOND_LOOK: Duration = Duration::from_millis(500);
+/// How long after a first sample the second is.
+pub const SECOND_SAMPLE: Duration = Duration::from_millis(500);
 
 /// How long a look at most searches processes for the library. A user can make that slow.
 const LOOKING_FOR_THE_LIBRARY: Duration = Duration::from_millis(50);
@@ -36,18 +36,18 @@ const LOOKING_FOR_THE_LIBRARY: Duration = Duration::from_millis(50);
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The pause between two scans for processes that may keep memory in no process's figure.
-const STRAYS_EVERY: Duration = Duration::from_secs(10);
+const SCAN_EVERY: Duration = Duration::from_secs(10);
 
-/// The sight of the node, from where it is asked.
-pub trait Eyes {
+/// Access to the node: what the enforcer asks of it and tells it.
+pub trait Probe {
     /// Measures, and asks the arbiter who has a seat. With `again` it is not asked how busy processes are.
-    fn see(&mut self, again: bool) -> (Sight, Seats);
+    fn sample(&mut self, again: bool) -> (Sample, Seats);
 
     /// Whether the arbiter answers within a moment.
     fn arbiter_answers(&mut self) -> bool;
 
     /// Tells the arbiter which processes have no seat, by the GPU's UUID.
-    fn tell_unseated(&mut self, unseated: BTreeMap<String, BTreeMap<u32, Unseated>>);
+    fn report_unseated(&mut self, unseated: BTreeMap<String, BTreeMap<u32, Unseated>>);
 }
 
 /// Ends what is to be ended.
@@ -60,17 +60,17 @@ pub struct Enforcer {
     preload: PathBuf,
     library: Library,
     start: Instant,
-    judge: Judge,
-    ladder: Ladder,
+    evaluator: Evaluator,
+    escalation: Escalation,
     tally: Arc<Tally>,
     /// Processes that are counted among those that would have been ended.
     counted: BTreeSet<(Rule, ProcessId)>,
     /// When each thing was last spoken of.
     said: BTreeMap<(Rule, Holder, String), Duration>,
-    /// The findings of the last look.
+    /// The findings of the last observation.
     found: BTreeSet<(Rule, Holder, String)>,
     scan: Scan,
-    strays: Option<(Duration, Vec<Stray>)>,
+    unattributed: Option<(Duration, Vec<Unattributed>)>,
 }
 
 impl Enforcer {
@@ -84,102 +84,113 @@ impl Enforcer {
             preload: PRELOAD.into(),
             library: Library::default(),
             start: Instant::now(),
-            judge: Judge::default(),
-            ladder: Ladder::default(),
+            evaluator: Evaluator::default(),
+            escalation: Escalation::default(),
             tally,
             counted: BTreeSet::new(),
             said: BTreeMap::new(),
             found: BTreeSet::new(),
             scan: Scan::default(),
-            strays: None,
+            unattributed: None,
         }
     }
 
-    /// Forgets what was seen: there is nothing to see. The ladder keeps its offences.
-    pub fn rest(&mut self, eyes: &mut impl Eyes) {
-        eyes.tell_unseated(BTreeMap::new());
-        self.judge = Judge::default();
+    /// Forgets what was seen: there is nothing to see. The escalation keeps its record.
+    pub fn rest(&mut self, probe: &mut impl Probe) {
+        probe.report_unseated(BTreeMap::new());
+        self.evaluator = Evaluator::default();
         self.counted.clear();
         self.said.clear();
         self.found.clear();
-        self.strays = None;
+        self.unattributed = None;
     }
 
     /// Does what follows from what was seen. Says in how long something is to be looked at again, if it is sooner than usual.
     pub fn act(
         &mut self,
         settings: &Monitor,
-        (sight, seats): &(Sight, Seats),
-        eyes: &mut impl Eyes,
+        (sample, seats): &(Sample, Seats),
+        probe: &mut impl Probe,
     ) -> Option<Duration> {
-        let mut grounds = self.places.grounds(true);
-        let settings = &settings_of_node(settings, &grounds);
+        let mut evidence = self.places.evidence(true);
+        let settings = &settings_of_node(settings, &evidence);
         self.tally.set(settings.end);
-        if sight.report.error.is_some() {
+        if sample.report.error.is_some() {
             // Work that is not seen is charged to no job.
-            eyes.tell_unseated(BTreeMap::new());
+            probe.report_unseated(BTreeMap::new());
             return None;
         }
-        // At each look, so that the one before an upgrade is known. `softmig check` tells of one that cannot be opened.
+        // At each observation, so that the one before an upgrade is known. `softmig check` tells of one that cannot be opened.
         let _ = find_library(&self.library, &self.preload);
-        let strays = self.strays(sight);
-        let mut look = self.look(sight, seats, &grounds, strays.clone());
-        let is_unseated = look.tenants.iter().any(|it| it.unseated().next().is_some());
-        if is_unseated && !eyes.arbiter_answers() {
-            grounds.arbiter_answers = false;
-            look = self.look(sight, seats, &grounds, strays);
+        let unattributed = self.unattributed(sample);
+        let mut observation = self.observe(sample, seats, &evidence, unattributed.clone());
+        let is_unseated = observation
+            .tenants
+            .iter()
+            .any(|it| it.unseated().next().is_some());
+        if is_unseated && !probe.arbiter_answers() {
+            evidence.arbiter_answers = false;
+            observation = self.observe(sample, seats, &evidence, unattributed);
         }
-        eyes.tell_unseated(unseated(&look, &sight.confs));
-        let again = self.ladder.repeated(&look);
-        let judgement = self.judge.judge(&look, settings, &again);
-        self.count(&judgement.offences);
-        let (ended, told): (Vec<_>, Vec<_>) = (judgement.offences.into_iter()).partition(|it| {
+        probe.report_unseated(unseated(&observation, &sample.confs));
+        let again = self.escalation.repeated(&observation);
+        let evaluation = self.evaluator.evaluate(&observation, settings, &again);
+        self.count(&evaluation.violations);
+        let (ended, told): (Vec<_>, Vec<_>) = (evaluation.violations.into_iter()).partition(|it| {
             it.rule.consequence(settings) == Consequence::End && !it.processes.is_empty()
         });
-        self.tell(&told, settings, look.at);
-        let there: BTreeSet<ProcessId> = (look.tenants.iter())
+        self.tell(&told, settings, observation.at);
+        let there: BTreeSet<ProcessId> = (observation.tenants.iter())
             .flat_map(|tenant| tenant.processes.iter().map(|process| process.id))
             .collect();
         self.counted.retain(|(_, id)| there.contains(id));
-        let steps = self.ladder.climb(&look, &ended);
+        let steps = self.escalation.escalate(&observation, &ended);
         if !steps.is_empty() {
-            self.take(&steps, &sight.confs, &grounds, eyes);
+            self.take(&steps, &sample.confs, &evidence, probe);
         }
-        if self.ladder.is_waiting() {
+        if self.escalation.is_waiting() {
             return Some(MOMENT);
         }
-        judgement.is_in_doubt.then_some(SECOND_LOOK)
+        evaluation.is_in_doubt.then_some(SECOND_SAMPLE)
     }
 
-    fn look(&self, sight: &Sight, seats: &Seats, grounds: &Grounds, strays: Vec<Stray>) -> Look {
-        let scene = Scene {
-            sight,
+    fn observe(
+        &self,
+        sample: &Sample,
+        seats: &Seats,
+        evidence: &Evidence,
+        unattributed: Vec<Unattributed>,
+    ) -> Observation {
+        let snapshot = Snapshot {
+            sample,
             seats,
-            grounds,
+            evidence,
             proc: &self.proc,
             library: &self.library,
             until: Instant::now() + LOOKING_FOR_THE_LIBRARY,
         };
-        scene.look(self.start.elapsed(), strays)
+        snapshot.observe(self.start.elapsed(), unattributed)
     }
 
-    fn strays(&mut self, sight: &Sight) -> Vec<Stray> {
+    fn unattributed(&mut self, sample: &Sample) -> Vec<Unattributed> {
         let now = self.start.elapsed();
-        let known = self.strays.take();
-        let known = known.filter(|(at, _)| now.saturating_sub(*at) < STRAYS_EVERY);
+        let known = self
+            .unattributed
+            .take()
+            .filter(|(at, _)| now.saturating_sub(*at) < SCAN_EVERY);
         let (at, found) = known.unwrap_or_else(|| {
-            let found = strays(&self.proc, sight, &mut self.scan, MOST_OF_A_SCAN);
+            let found = unattributed(&self.proc, sample, &mut self.scan, MOST_OF_A_SCAN);
             // The pause begins where the scan ends.
             (self.start.elapsed(), found)
         });
-        self.strays = Some((at, found.clone()));
+        self.unattributed = Some((at, found.clone()));
         found
     }
 
-    /// Counts what was not there at the last look.
-    fn count(&mut self, offences: &[Offence]) {
-        let key = |it: &Offence| (it.rule, it.holder.clone(), it.gpu.clone());
-        let found: BTreeSet<_> = offences.iter().map(key).collect();
+    /// Counts what was not there at the last observation.
+    fn count(&mut self, violations: &[Violation]) {
+        let key = |it: &Violation| (it.rule, it.holder.clone(), it.gpu.clone());
+        let found: BTreeSet<_> = violations.iter().map(key).collect();
         for (rule, ..) in found.difference(&self.found) {
             self.tally.found(*rule);
         }
@@ -187,58 +198,62 @@ impl Enforcer {
     }
 
     /// Says what was found and is not ended.
-    fn tell(&mut self, offences: &[Offence], settings: &Monitor, now: Duration) {
+    fn tell(&mut self, violations: &[Violation], settings: &Monitor, now: Duration) {
         self.said.retain(|_, at| now.saturating_sub(*at) < SILENCE);
-        for offence in offences {
-            let would = offence.rule.consequence(settings) == Consequence::WouldEnd;
-            let new = offence.processes.iter().map(|&id| (offence.rule, id));
+        for violation in violations {
+            let would = violation.rule.consequence(settings) == Consequence::WouldEnd;
+            let new = violation.processes.iter().map(|&id| (violation.rule, id));
             let new: Vec<_> = new
                 .filter(|key| would && !self.counted.contains(key))
                 .collect();
-            self.tally.would_have_ended(offence.rule, new.len());
+            self.tally.would_have_ended(violation.rule, new.len());
             self.counted.extend(new);
-            let key = (offence.rule, offence.holder.clone(), offence.gpu.clone());
+            let key = (
+                violation.rule,
+                violation.holder.clone(),
+                violation.gpu.clone(),
+            );
             if self.said.contains_key(&key) {
                 continue;
             }
             self.said.insert(key, now);
-            let consequence = match offence.rule.consequence(settings) {
+            let consequence = match violation.rule.consequence(settings) {
                 Consequence::None | Consequence::Report => "only logged".into(),
-                _ if offence.processes.is_empty() => "none of these may be ended".into(),
+                _ if violation.processes.is_empty() => "none of these may be ended".into(),
                 _ => {
                     let end = settings.end.as_str();
                     format!("would be ended, but [monitor] end = \"{end}\"")
                 }
             };
-            self.log(offence, &consequence);
+            self.log(violation, &consequence);
         }
     }
 
     /// Takes these steps: first the files of the processes, then the measurement again, then the signals.
-    fn take(&self, steps: &[Step], confs: &Confs, grounds: &Grounds, eyes: &mut impl Eyes) {
+    fn take(&self, steps: &[Step], confs: &Confs, evidence: &Evidence, probe: &mut impl Probe) {
         let targets: Vec<Vec<Target>> = (steps.iter())
-            .map(|step| self.targets(step.offence(), confs, grounds))
+            .map(|step| self.targets(step.violation(), confs, evidence))
             .collect();
-        let (sight, seats) = eyes.see(true);
-        let look = self.look(&sight, &seats, grounds, Vec::new());
+        let (sample, seats) = probe.sample(true);
+        let observation = self.observe(&sample, &seats, evidence, Vec::new());
         for (step, targets) in steps.iter().zip(targets) {
-            let confirmed = self.judge.confirmed(step.offence(), &look);
+            let confirmed = self.evaluator.confirmed(step.violation(), &observation);
             let targets = targets
                 .iter()
                 .filter(|target| confirmed.contains(&target.id));
-            let offence = step.offence();
+            let violation = step.violation();
             let (ended, how) = match step {
                 Step::Ask(_) => (signal(targets, Signal::TERM), "asked to end (SIGTERM)"),
                 Step::End(_) => (signal(targets, Signal::KILL), "ended (SIGKILL)"),
                 Step::EndJob(_) if targets.count() > 0 => {
-                    let whole = Whole {
+                    let processes = JobProcesses {
                         proc: &self.proc,
                         cgroups: &self.cgroups,
-                        holder: &offence.holder,
+                        holder: &violation.holder,
                         confs,
-                        enforced_since: grounds.enforced_since,
+                        enforced_since: evidence.enforced_since,
                     };
-                    let ended = whole.end();
+                    let ended = processes.end();
                     (
                         ended.max(1),
                         "did not end or came back, so all of the job is ended",
@@ -253,19 +268,19 @@ impl Enforcer {
             if !matches!(step, Step::End(_)) {
                 self.tally.ended(ended);
             }
-            self.log(offence, how);
+            self.log(violation, how);
             message::leave(
                 &self.node,
-                &offence.holder,
-                &format!("{}: {how}", offence.rule.what()),
+                &violation.holder,
+                &format!("{}: {how}", violation.rule.what()),
             );
         }
     }
 
     /// Says it in the log and among the events.
-    fn log(&self, offence: &Offence, consequence: &str) {
-        let line = line(offence, consequence);
-        let job = match offence.holder {
+    fn log(&self, violation: &Violation, consequence: &str) {
+        let line = line(violation, consequence);
+        let job = match violation.holder {
             Holder::Job(job) => Some(job),
             Holder::Sluid(_) | Holder::User(_) => None,
         };
@@ -275,20 +290,20 @@ impl Enforcer {
         }
         let event = Event {
             job,
-            uid: offence.uid,
-            gpu: Some(offence.gpu.clone()),
+            uid: violation.uid,
+            gpu: Some(violation.gpu.clone()),
             ..Event::new("finding")
         };
-        let event = event.with("rule", offence.rule.as_str());
+        let event = event.with("rule", violation.rule.as_str());
         // It stays in the log.
         let _ = event.with("consequence", consequence).write(&self.node);
     }
 
-    fn targets(&self, offence: &Offence, confs: &Confs, grounds: &Grounds) -> Vec<Target> {
-        let ids = offence.processes.iter();
+    fn targets(&self, violation: &Violation, confs: &Confs, evidence: &Evidence) -> Vec<Target> {
+        let ids = violation.processes.iter();
         let targets = ids.filter_map(|&id| {
-            let since = grounds.enforced_since;
-            let taken = Target::take(&self.proc, id, &offence.holder, confs, since);
+            let since = evidence.enforced_since;
+            let taken = Target::take(&self.proc, id, &violation.holder, confs, since);
             let refused = |why: &_| warn!("process {} is not ended: {why}", id.pid);
             taken.inspect_err(refused).ok()
         });
@@ -297,8 +312,8 @@ impl Enforcer {
 }
 
 /// A node that does not enforce ends nothing.
-fn settings_of_node(settings: &Monitor, grounds: &Grounds) -> Monitor {
-    match grounds.enforced_since {
+fn settings_of_node(settings: &Monitor, evidence: &Evidence) -> Monitor {
+    match evidence.enforced_since {
         Some(_) => *settings,
         None => Monitor {
             end: End::No,
@@ -315,31 +330,31 @@ fn signal<'a>(targets: impl Iterator<Item = &'a Target>, signal: Signal) -> usiz
 }
 
 /// `job=12 uid=2001 gpu=GPU-... rule=memory memory_mib=12000 limit_mib=11366 pids=41,42: more memory than its slice: ...`.
-fn line(offence: &Offence, consequence: &str) -> String {
-    let mut line = match &offence.holder {
+fn line(violation: &Violation, consequence: &str) -> String {
+    let mut line = match &violation.holder {
         Holder::Job(id) => format!("job={id}"),
         Holder::Sluid(sluid) => format!("sluid={sluid}"),
         Holder::User(_) => "job=none".into(),
     };
     let words = [
-        offence.uid.map(|uid| format!("uid={uid}")),
-        Some(format!("gpu={}", offence.gpu)),
-        Some(format!("rule={}", offence.rule.as_str())),
-        offence
+        violation.uid.map(|uid| format!("uid={uid}")),
+        Some(format!("gpu={}", violation.gpu)),
+        Some(format!("rule={}", violation.rule.as_str())),
+        violation
             .memory
             .map(|bytes| format!("memory_mib={}", mib(bytes))),
-        offence
+        violation
             .limit
             .map(|bytes| format!("limit_mib={}", mib(bytes))),
     ];
     for word in words.into_iter().flatten() {
         line += &format!(" {word}");
     }
-    let pids: Vec<String> = offence.pids.iter().map(u32::to_string).collect();
+    let pids: Vec<String> = violation.pids.iter().map(u32::to_string).collect();
     line + &format!(
         " pids={}: {}: {consequence}",
         pids.join(","),
-        offence.rule.what()
+        violation.rule.what()
     )
 }
 

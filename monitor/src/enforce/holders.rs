@@ -4,9 +4,9 @@
 //!
 //! Only the names of open files are read. To ask a file itself could take as long as a user's own file system likes.
 
-use crate::enforce::look::{Holder, Stray};
+use crate::enforce::observation::{Holder, Unattributed};
 use crate::jobs::owner::{Membership, Owner, owner};
-use crate::measure::Sight;
+use crate::measure::Sample;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -33,19 +33,24 @@ pub struct Scan {
 }
 
 /// The memory that a measurement leaves unexplained, and the jobs that may keep it. At most `most` files are looked at.
-pub fn strays(proc: &Path, sight: &Sight, scan: &mut Scan, most: usize) -> Vec<Stray> {
+pub fn unattributed(
+    proc: &Path,
+    sample: &Sample,
+    scan: &mut Scan,
+    most: usize,
+) -> Vec<Unattributed> {
     let unexplained =
         |gpu: &&crate::measure::report::GpuReport| !gpu.mig && gpu.unlisted_bytes > Some(KEPT);
-    let gpus: Vec<_> = sight.report.gpus.iter().filter(unexplained).collect();
+    let gpus: Vec<_> = sample.report.gpus.iter().filter(unexplained).collect();
     if gpus.is_empty() {
         return Vec::new();
     }
-    scan.go_on(proc, sight, most);
-    let strays = gpus.into_iter().filter_map(|gpu| {
+    scan.go_on(proc, sample, most);
+    let unattributed = gpus.into_iter().filter_map(|gpu| {
         let uuid = gpu.uuid.clone()?;
         let listed: BTreeSet<u32> = gpu.processes.iter().map(|process| process.pid).collect();
         let holders = scan.found.iter().filter(|(pid, job)| {
-            let conf = sight
+            let conf = sample
                 .confs
                 .jobs
                 .get(job)
@@ -60,17 +65,17 @@ pub fn strays(proc: &Path, sight: &Sight, scan: &mut Scan, most: usize) -> Vec<S
         let holders: Vec<_> = holders
             .map(|(&pid, &job)| (Holder::Job(job), pid))
             .collect();
-        (!holders.is_empty()).then(|| Stray {
+        (!holders.is_empty()).then(|| Unattributed {
             gpu: uuid,
             bytes: gpu.unlisted_bytes.unwrap_or(0),
             holders,
         })
     });
-    strays.collect()
+    unattributed.collect()
 }
 
 impl Scan {
-    fn go_on(&mut self, proc: &Path, sight: &Sight, mut left: usize) {
+    fn go_on(&mut self, proc: &Path, sample: &Sample, mut left: usize) {
         let entries = fs::read_dir(proc).into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let mut pids: Vec<u32> = pids.collect();
@@ -86,7 +91,7 @@ impl Scan {
                 return;
             }
             left -= FILES_OF_AN_OWNER;
-            let job = job_with_slice(proc, pid, sight);
+            let job = job_with_slice(proc, pid, sample);
             let is_open = job.map_or(Ok(false), |_| {
                 has_driver_open(&proc.join(pid.to_string()), seen, &mut left)
             });
@@ -103,7 +108,7 @@ impl Scan {
 }
 
 /// The job of a process that is a user's in a job with a slice.
-fn job_with_slice(proc: &Path, pid: u32, sight: &Sight) -> Option<u32> {
+fn job_with_slice(proc: &Path, pid: u32, sample: &Sample) -> Option<u32> {
     let Owner::Process { place, uid, .. } = owner(proc, pid) else {
         return None;
     };
@@ -112,10 +117,10 @@ fn job_with_slice(proc: &Path, pid: u32, sight: &Sight) -> Option<u32> {
     }
     let job = match place {
         Membership::Job(job) => job,
-        Membership::Sluid(sluid) => *sight.confs.sluids.get(&sluid)?,
+        Membership::Sluid(sluid) => *sample.confs.sluids.get(&sluid)?,
         Membership::Outside => return None,
     };
-    let conf = sight.confs.jobs.get(&job)?.as_ref().ok()?;
+    let conf = sample.confs.jobs.get(&job)?.as_ref().ok()?;
     conf.limits.map(|_| job)
 }
 
@@ -171,8 +176,8 @@ mod tests {
     }
 
     /// A node with job 12, which has a slice, and with `unlisted` bytes that are in the figure of no process.
-    fn sight(unlisted: u64) -> Sight {
-        Sight {
+    fn sample(unlisted: u64) -> Sample {
+        Sample {
             report: Report {
                 gpus: vec![GpuReport {
                     uuid: Some(GPU.into()),
@@ -185,7 +190,7 @@ mod tests {
                 jobs: [conf(12, 2001)].into(),
                 ..Confs::default()
             },
-            ..Sight::default()
+            ..Sample::default()
         }
     }
 
@@ -199,14 +204,15 @@ mod tests {
         process(proc, 103, 0, 12, "/dev/nvidia0");
         // In a job without limits.
         process(proc, 104, 2002, 13, "/dev/nvidia0");
-        let strays = |sight: &Sight| strays(proc, sight, &mut Scan::default(), MOST_OF_A_SCAN);
-        assert_eq!(strays(&sight(KEPT)), []);
-        let found = Stray {
+        let unattributed =
+            |sample: &Sample| unattributed(proc, sample, &mut Scan::default(), MOST_OF_A_SCAN);
+        assert_eq!(unattributed(&sample(KEPT)), []);
+        let found = Unattributed {
             gpu: GPU.into(),
             bytes: 10 << 30,
             holders: vec![(Holder::Job(12), 101)],
         };
-        assert_eq!(strays(&sight(10 << 30)), [found]);
+        assert_eq!(unattributed(&sample(10 << 30)), [found]);
     }
 
     #[test]
@@ -221,13 +227,13 @@ mod tests {
         process(proc, 102, 2001, 12, "/dev/nvidiactl");
         let mut scan = Scan::default();
         let mut scans = 0;
-        while strays(proc, &sight(10 << 30), &mut scan, 20).is_empty() {
+        while unattributed(proc, &sample(10 << 30), &mut scan, 20).is_empty() {
             scans += 1;
             assert!(scans < 20, "{scan:?}");
         }
         // 17 of the 101 files of the first in each scan; the sixth one has too few left for the second.
         assert_eq!(scans, 6);
         fs::remove_dir_all(proc.join("102")).unwrap();
-        assert_eq!(strays(proc, &sight(10 << 30), &mut scan, 20), []);
+        assert_eq!(unattributed(proc, &sample(10 << 30), &mut scan, 20), []);
     }
 }

@@ -1,6 +1,6 @@
 //! Tells a job's user what was ended: a line in the job's own folder, which root alone can write to.
 
-use crate::enforce::look::Holder;
+use crate::enforce::observation::Holder;
 use softmig_node::dir::Dir;
 use softmig_node::node::Node;
 use std::io::{Seek, SeekFrom, Write};

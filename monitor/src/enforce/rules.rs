@@ -1,4 +1,4 @@
-//! The rules: what is wrong in a look, and what is to be done about it once it was seen long enough.
+//! The rules: what is wrong in an observation, and what is to be done about it once it was seen long enough.
 //!
 //! Nothing here reads a clock or a file, or sends a signal.
 
@@ -11,7 +11,7 @@ mod programs_tests;
 #[cfg(test)]
 mod tests;
 
-use crate::enforce::look::{Claim, Holder, Look, ProcessId, Tenant};
+use crate::enforce::observation::{Claim, Holder, Observation, ProcessId, Tenant};
 pub use bounds::Bounds;
 use figures::Figures;
 use softmig_policy::config::monitor::{End, Monitor, OutsideJobs};
@@ -115,7 +115,7 @@ pub enum Consequence {
 
 /// Something that is wrong, as it was seen long enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offence {
+pub struct Violation {
     /// The rule that was broken.
     pub rule: Rule,
     /// The owner of the processes.
@@ -124,7 +124,7 @@ pub struct Offence {
     pub uid: Option<u32>,
     /// The GPU's UUID.
     pub gpu: String,
-    /// Those whose end would put it right; none where all that could are spared.
+    /// Those whose end would put it right; none where all that could are exempt.
     pub processes: Vec<ProcessId>,
     /// All that are concerned.
     pub pids: Vec<u32>,
@@ -134,11 +134,11 @@ pub struct Offence {
     pub limit: Option<u64>,
 }
 
-/// The findings of a look.
+/// The findings of an observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Judgement {
-    /// Offences that were seen long enough, and are still there.
-    pub offences: Vec<Offence>,
+pub struct Evaluation {
+    /// Violations that were seen long enough, and are still there.
+    pub violations: Vec<Violation>,
     /// Whether something was seen that is to be looked at again soon.
     pub is_in_doubt: bool,
 }
@@ -146,20 +146,20 @@ pub struct Judgement {
 type Key = (Rule, Holder, String);
 
 #[derive(Clone, Copy, Debug)]
-struct Sighting {
+struct Pending {
     first: Duration,
-    looks: u32,
+    observations: u32,
 }
 
-/// Decides, from one look after the other.
+/// Decides, from one observation after the other.
 #[derive(Debug, Default)]
-pub struct Judge {
+pub struct Evaluator {
     bounds: Bounds,
-    sightings: BTreeMap<Key, Sighting>,
+    pending: BTreeMap<Key, Pending>,
     figures: Figures,
 }
 
-impl Judge {
+impl Evaluator {
     /// One with these bounds.
     pub fn new(bounds: Bounds) -> Self {
         Self {
@@ -168,97 +168,108 @@ impl Judge {
         }
     }
 
-    /// Takes a look. A holder in `again` was ended before, and has no grace.
-    pub fn judge(
+    /// Takes an observation. A holder in `again` was ended before, and has no grace.
+    pub fn evaluate(
         &mut self,
-        look: &Look,
+        observation: &Observation,
         settings: &Monitor,
         again: &BTreeSet<Holder>,
-    ) -> Judgement {
-        self.figures.note(look, &self.bounds);
-        let mut judgement = Judgement::default();
-        let mut before = std::mem::take(&mut self.sightings);
-        for fault in self.faults(look) {
-            if fault.rule.consequence(settings) == Consequence::None {
+    ) -> Evaluation {
+        self.figures.note(observation, &self.bounds);
+        let mut evaluation = Evaluation::default();
+        let mut before = std::mem::take(&mut self.pending);
+        for violation in self.violations(observation) {
+            if violation.rule.consequence(settings) == Consequence::None {
                 continue;
             }
-            let key = (fault.rule, fault.holder.clone(), fault.gpu.clone());
-            let mut sighting = before.remove(&key).unwrap_or(Sighting {
-                first: look.at,
-                looks: 0,
+            let key = (
+                violation.rule,
+                violation.holder.clone(),
+                violation.gpu.clone(),
+            );
+            let mut entry = before.remove(&key).unwrap_or(Pending {
+                first: observation.at,
+                observations: 0,
             });
-            sighting.looks += 1;
-            let grace = match fault.rule {
-                Rule::Memory if !again.contains(&fault.holder) => settings.grace,
+            entry.observations += 1;
+            let grace = match violation.rule {
+                Rule::Memory if !again.contains(&violation.holder) => settings.grace,
                 _ => Duration::ZERO,
             };
             let patience = grace.max(self.bounds.seen_for);
-            let seen_for = look.at.saturating_sub(sighting.first);
-            let is_long_enough = sighting.looks >= self.bounds.looks && seen_for >= patience;
-            // For this rule the figures count the looks.
-            if fault.rule == Rule::Seat || is_long_enough {
-                judgement.offences.push(fault);
+            let seen_for = observation.at.saturating_sub(entry.first);
+            let is_long_enough =
+                entry.observations >= self.bounds.observations && seen_for >= patience;
+            // For this rule the figures count the observations.
+            if violation.rule == Rule::Seat || is_long_enough {
+                evaluation.violations.push(violation);
             } else {
-                // Within a long grace the next look is early enough.
-                judgement.is_in_doubt |= patience.saturating_sub(seen_for) <= settings.interval;
+                // Within a long grace the next observation is early enough.
+                evaluation.is_in_doubt |= patience.saturating_sub(seen_for) <= settings.interval;
             }
-            self.sightings.insert(key, sighting);
+            self.pending.insert(key, entry);
         }
-        let is_suspect =
-            |tenant: &Tenant| self.figures.is_suspect(tenant) && !self.is_fault(Rule::Seat, tenant);
-        judgement.is_in_doubt |= look.tenants.iter().any(is_suspect);
-        judgement
+        let is_suspect = |tenant: &Tenant| {
+            self.figures.is_suspect(tenant) && !self.is_violated(Rule::Seat, tenant)
+        };
+        evaluation.is_in_doubt |= observation.tenants.iter().any(is_suspect);
+        evaluation
     }
 
-    /// Those processes of an offence that a later look shows to be where they were, for the same reason. How busy they are does
-    /// not count: a moment later nothing new is known of that.
-    pub fn confirmed(&self, offence: &Offence, look: &Look) -> Vec<ProcessId> {
-        let is_it = |tenant: &&Tenant| tenant.holder == offence.holder && tenant.gpu == offence.gpu;
-        let Some(tenant) = look.tenants.iter().find(is_it) else {
+    /// Those processes of a violation that a later observation shows to be where they were, for the same reason. How busy they
+    /// are does not count: a moment later nothing new is known of that.
+    pub fn confirmed(&self, violation: &Violation, observation: &Observation) -> Vec<ProcessId> {
+        let is_it =
+            |tenant: &&Tenant| tenant.holder == violation.holder && tenant.gpu == violation.gpu;
+        let Some(tenant) = observation.tenants.iter().find(is_it) else {
             return Vec::new();
         };
-        let there: BTreeSet<ProcessId> = match offence.rule {
+        let there: BTreeSet<ProcessId> = match violation.rule {
             Rule::Seat => tenant.unseated().map(|process| process.id).collect(),
-            rule if self.is_fault(rule, tenant) => {
+            rule if self.is_violated(rule, tenant) => {
                 tenant.processes.iter().map(|process| process.id).collect()
             }
             _ => return Vec::new(),
         };
-        let processes = offence.processes.iter().copied();
+        let processes = violation.processes.iter().copied();
         processes.filter(|id| there.contains(id)).collect()
     }
 
-    /// All that is wrong in a look.
-    fn faults(&self, look: &Look) -> Vec<Offence> {
-        let of_tenants = look.tenants.iter().flat_map(|tenant| {
-            let rules = Rule::ALL.into_iter();
-            let rules = rules.filter(|&rule| self.is_fault(rule, tenant));
-            rules.map(|rule| self.fault(rule, tenant))
+    /// All that is wrong in an observation.
+    fn violations(&self, observation: &Observation) -> Vec<Violation> {
+        let of_tenants = observation.tenants.iter().flat_map(|tenant| {
+            Rule::ALL
+                .into_iter()
+                .filter(|&rule| self.is_violated(rule, tenant))
+                .map(|rule| self.violation(rule, tenant))
         });
-        let of_strays = look.strays.iter().flat_map(|stray| {
-            let holders: BTreeSet<&Holder> =
-                stray.holders.iter().map(|(holder, _)| holder).collect();
+        let of_unattributed = observation.unattributed.iter().flat_map(|unattributed| {
+            let holders: BTreeSet<&Holder> = unattributed
+                .holders
+                .iter()
+                .map(|(holder, _)| holder)
+                .collect();
             holders.into_iter().map(|holder| {
-                let own = stray
+                let own = unattributed
                     .holders
                     .iter()
                     .filter(move |(other, _)| other == holder);
-                Offence {
+                Violation {
                     rule: Rule::NoFigure,
                     holder: holder.clone(),
                     uid: None,
-                    gpu: stray.gpu.clone(),
+                    gpu: unattributed.gpu.clone(),
                     processes: Vec::new(),
                     pids: own.map(|&(_, pid)| pid).collect(),
-                    memory: Some(stray.bytes),
+                    memory: Some(unattributed.bytes),
                     limit: None,
                 }
             })
         });
-        of_tenants.chain(of_strays).collect()
+        of_tenants.chain(of_unattributed).collect()
     }
 
-    fn is_fault(&self, rule: Rule, tenant: &Tenant) -> bool {
+    fn is_violated(&self, rule: Rule, tenant: &Tenant) -> bool {
         let is_there = !tenant.processes.is_empty();
         match (rule, tenant.claim) {
             (Rule::Memory, Claim::Slice { memory, .. }) => {
@@ -273,7 +284,7 @@ impl Judge {
             }
             (Rule::NoConf, Claim::NoConf) => is_there,
             (Rule::OutsideJobs, Claim::OutsideJobs) => {
-                tenant.processes.iter().any(|it| it.spared.is_none())
+                tenant.processes.iter().any(|it| it.exempt.is_none())
             }
             (
                 Rule::Time,
@@ -289,12 +300,12 @@ impl Judge {
     fn unseated<'a>(
         &'a self,
         tenant: &'a Tenant,
-    ) -> impl Iterator<Item = &'a crate::enforce::look::Process> {
+    ) -> impl Iterator<Item = &'a crate::enforce::observation::Process> {
         let worked = self.figures.has_worked_twice(tenant, self.bounds.seen_for);
         (tenant.unseated()).filter(move |it| worked && self.figures.has_worked(tenant, it.id))
     }
 
-    fn fault(&self, rule: Rule, tenant: &Tenant) -> Offence {
+    fn violation(&self, rule: Rule, tenant: &Tenant) -> Violation {
         let limit = match tenant.claim {
             Claim::Slice { memory, .. } => Some(memory),
             Claim::Whole | Claim::NoConf | Claim::OutsideJobs => None,
@@ -302,7 +313,7 @@ impl Judge {
         let concerned: Vec<_> = match rule {
             Rule::Seat => self.unseated(tenant).collect(),
             Rule::OutsideJobs => {
-                let users = tenant.processes.iter().filter(|it| it.spared.is_none());
+                let users = tenant.processes.iter().filter(|it| it.exempt.is_none());
                 users.collect()
             }
             _ => tenant.processes.iter().collect(),
@@ -313,12 +324,14 @@ impl Judge {
             Rule::Seat | Rule::OtherGpu | Rule::NoConf | Rule::OutsideJobs => {
                 // A desktop outside every job is left alone.
                 let counts = |computes| computes || rule != Rule::OutsideJobs;
-                let mortal = concerned.iter().filter(|it| it.spared.is_none());
-                let mortal = mortal.filter(|it| counts(it.computes));
-                mortal.map(|it| it.id).collect()
+                concerned
+                    .iter()
+                    .filter(|it| it.exempt.is_none() && counts(it.computes))
+                    .map(|it| it.id)
+                    .collect()
             }
         };
-        Offence {
+        Violation {
             rule,
             holder: tenant.holder.clone(),
             uid: tenant.uid,
@@ -331,11 +344,12 @@ impl Judge {
     }
 }
 
-/// The processes without which the rest is within the limit: first those without a seat, each time the largest first. All that may
-/// be ended, where those that are spared have more than the limit by themselves: a user may have made one of these hold the excess.
+/// The processes without which the rest is within the limit: first those without a seat, each time the largest first. All
+/// that may be ended, where those that are exempt have more than the limit by themselves: a user may have made one of these
+/// hold the excess.
 fn to_fit(tenant: &Tenant, limit: u64) -> Vec<ProcessId> {
     let unseated: BTreeSet<ProcessId> = tenant.unseated().map(|process| process.id).collect();
-    let mortal = tenant.processes.iter().filter(|it| it.spared.is_none());
+    let mortal = tenant.processes.iter().filter(|it| it.exempt.is_none());
     let mut order: Vec<_> = mortal.collect();
     order.sort_by_key(|it| {
         (

@@ -52,7 +52,7 @@ impl Tally {
         *self.counts().would.entry(rule).or_default() += processes as u64;
     }
 
-    /// A rule found something that it had not found at the last look.
+    /// A rule found something that it had not found at the last observation.
     pub fn found(&self, rule: Rule) {
         *self.counts().found.entry(rule).or_default() += 1;
     }

@@ -3,8 +3,8 @@
 //! The order is: first the file, then what the kernel says of the number, then (by the caller) the measurement again, then the
 //! signal. The kernel's answer was of the file's own process, or of one that has the number now, which began at another time.
 
-use crate::enforce::look::{Holder, ProcessId};
-use crate::enforce::scene::is_sites_mps_server;
+use crate::enforce::observation::{Holder, ProcessId};
+use crate::enforce::snapshot::is_sites_mps_server;
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner, owner};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -33,7 +33,7 @@ pub enum Refused {
     Moved,
     /// It is root's or the site's, or older than the limits.
     #[error("it is root's, an MPS server of the site's or older than the limits")]
-    Spared,
+    Exempt,
     /// The kernel has no such files (before Linux 5.3), or says nothing of the process.
     #[error("{0}")]
     Unknown(String),
@@ -56,7 +56,7 @@ impl Target {
         })?;
         let (place, uid) = match owner(proc, id.pid) {
             Owner::Process { began, .. } if began != id.began => return Err(Refused::Another),
-            Owner::Process { uid: 0, .. } => return Err(Refused::Spared),
+            Owner::Process { uid: 0, .. } => return Err(Refused::Exempt),
             Owner::Process { place, uid, .. } => (place, uid),
             Owner::Gone => return Err(Refused::Ended),
             Owner::Unknown(why) => return Err(Refused::Unknown(why)),
@@ -65,7 +65,7 @@ impl Target {
             return Err(Refused::Moved);
         }
         if is_older(id.began, enforced_since) || is_sites_mps_server(proc, id.pid) {
-            return Err(Refused::Spared);
+            return Err(Refused::Exempt);
         }
         Ok(Self { id, pidfd })
     }
@@ -167,7 +167,7 @@ mod tests {
             return;
         }
         let (id, holder) = identity(std::process::id());
-        assert_eq!(take(id, &holder).unwrap_err(), Refused::Spared);
+        assert_eq!(take(id, &holder).unwrap_err(), Refused::Exempt);
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
             let proc = Path::new("/proc");
             Target::take(proc, id, &holder, &Confs::default(), Some(since))
         };
-        assert_eq!(take(id.began).unwrap_err(), Refused::Spared);
+        assert_eq!(take(id.began).unwrap_err(), Refused::Exempt);
         assert!(take(id.began - 1).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();

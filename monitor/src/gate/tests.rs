@@ -96,7 +96,7 @@ fn a_jobs_log_has_one_line_for_many_refusals() {
 }
 
 #[test]
-fn a_user_whose_group_is_named_like_anothers_job_does_not_write_into_its_log() {
+fn a_group_named_like_anothers_job_gets_no_lines_into_its_log() {
     let (folder, keeper) = keeper(WANTED, ENFORCE);
     let refusal = |pid| Refusal {
         group: "job_7".into(),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conf_that_the_system_cannot_read_is_not_taken_for_a_damaged_one() {
+    fn a_conf_that_cannot_be_read_is_not_taken_for_damaged() {
         let (_folder, node) = node(&[("7.conf", SLICE)]);
         // The kernel says ELOOP: links are not followed.
         std::os::unix::fs::symlink("7.conf", node.run.join("8.conf")).unwrap();

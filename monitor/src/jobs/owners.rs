@@ -1,4 +1,4 @@
-//! Whose processes are, remembered from one look to the next: that a process is still there is told by one call, whose it is
+//! Whose processes are, remembered from one sample to the next: that a process is still there is told by one call, whose it is
 //! by four files.
 
 use crate::jobs::owner::{Owner, owner};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// A process's owner is read again after this time: root can move a process to another control group, and a process can change its user.
 const BELIEVED: Duration = Duration::from_secs(10);
 
-/// The processes of the last look.
+/// The processes of the last sample.
 #[derive(Debug)]
 pub struct Owners {
     proc: PathBuf,
@@ -34,7 +34,7 @@ impl Owners {
     }
 
     /// Whose each of these is. All others are forgotten.
-    pub fn look(&mut self, pids: impl IntoIterator<Item = u32>) -> BTreeMap<u32, Owner> {
+    pub fn resolve(&mut self, pids: impl IntoIterator<Item = u32>) -> BTreeMap<u32, Owner> {
         let now = Instant::now();
         let mut before = std::mem::take(&mut self.known);
         let mut owners = BTreeMap::new();
@@ -60,7 +60,7 @@ impl Owners {
     /// Reads whose a process is. An error is the answer for one that is not to be remembered.
     fn read(&self, pid: u32, read: Instant) -> Result<Known, Owner> {
         // First this, so that the number is this process's while its files are read.
-        let pidfd = Pidfd::of(pid).map_err(|_| Owner::Gone)?;
+        let pidfd = Pidfd::open(pid).map_err(|_| Owner::Gone)?;
         match owner(&self.proc, pid) {
             Owner::Process { .. } if pidfd.has_ended(pid) => Err(Owner::Gone),
             owner @ Owner::Process { .. } => Ok(Known { owner, pidfd, read }),
@@ -75,17 +75,17 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_is_known_until_it_ends_and_its_number_is_not_taken_for_it() {
+    fn a_process_is_known_until_it_ends_and_not_by_its_number() {
         let mut owners = Owners::new(Path::new("/proc"));
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let me = std::process::id();
-        let first = owners.look([me, child.id(), me]);
+        let first = owners.resolve([me, child.id(), me]);
         assert_eq!(first.len(), 2);
         assert!(matches!(first[&child.id()], Owner::Process { .. }));
-        assert_eq!(owners.look([me, child.id()]), first);
+        assert_eq!(owners.resolve([me, child.id()]), first);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(owners.look([child.id()])[&child.id()], Owner::Gone);
+        assert_eq!(owners.resolve([child.id()])[&child.id()], Owner::Gone);
         assert_eq!(owners.known.len(), 0);
     }
 
@@ -94,7 +94,7 @@ mod tests {
         let mut child = Command::new("true").spawn().unwrap();
         let mut owners = Owners::new(Path::new("/proc"));
         // Its parent leaves it as it is until it has looked.
-        while owners.look([child.id()])[&child.id()] != Owner::Gone {
+        while owners.resolve([child.id()])[&child.id()] != Owner::Gone {
             std::thread::yield_now();
         }
         child.wait().unwrap();

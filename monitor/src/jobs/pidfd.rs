@@ -22,7 +22,7 @@ pub(crate) enum Pidfd {
 
 impl Pidfd {
     /// That of the process which has this number now.
-    pub(crate) fn of(pid: u32) -> Result<Self, Errno> {
+    pub(crate) fn open(pid: u32) -> Result<Self, Errno> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
         match pidfd_open(number.ok_or(Errno::SRCH)?, PidfdFlags::empty()) {
             Ok(file) => Ok(Self::Told(file)),
@@ -52,7 +52,7 @@ impl Pidfd {
             return Ok(Self::Told(unsafe { OwnedFd::from_raw_fd(file) }));
         }
         match Errno::from_io_error(&std::io::Error::last_os_error()) {
-            Some(Errno::NOPROTOOPT) => Self::of(pid),
+            Some(Errno::NOPROTOOPT) => Self::open(pid),
             error => Err(error.unwrap_or(Errno::SRCH)),
         }
     }

@@ -225,9 +225,10 @@ mod tests {
             asked(
                 || {
                     asks.set(asks.get() + 1);
-                    match asks.get() > times {
-                        true => Ok(7),
-                        false => Err(NvmlError::InsufficientSize(None)),
+                    if asks.get() > times {
+                        Ok(7)
+                    } else {
+                        Err(NvmlError::InsufficientSize(None))
                     }
                 },
                 || Ok(0),

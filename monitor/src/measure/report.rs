@@ -198,9 +198,10 @@ pub struct User {
 impl Report {
     /// Each GPU's index, by its UUID.
     pub fn indexes(&self) -> BTreeMap<String, u32> {
-        let known = self.gpus.iter();
-        let known = known.filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index)));
-        known.collect()
+        self.gpus
+            .iter()
+            .filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index)))
+            .collect()
     }
 
     /// Whether something could not be measured.

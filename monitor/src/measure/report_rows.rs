@@ -174,8 +174,8 @@ fn job(
         let mig = at.is_some_and(|at| reading.gpus[at].mig);
         measured(holding, conf, mig)
     };
-    let held = held.into_iter().map(|(at, holding)| (Some(at), holding));
-    let elsewhere = elsewhere.into_iter().map(|holding| (None, holding));
+    let shown = held.into_iter().map(|(at, holding)| (Some(at), holding));
+    let not_shown = elsewhere.into_iter().map(|holding| (None, holding));
     Job {
         job: Some(id),
         sluid: None,
@@ -188,7 +188,7 @@ fn job(
         },
         conf_error: conf.and_then(|conf| conf.as_ref().err().cloned()),
         slice: known.and_then(|conf| conf.limits.as_ref()).map(slice),
-        gpus: held.chain(elsewhere).map(judged).collect(),
+        gpus: shown.chain(not_shown).map(judged).collect(),
     }
 }
 

@@ -49,8 +49,11 @@ impl Utilization {
         samples: impl FnOnce(u64) -> Result<Vec<ProcessUtilizationSample>, NvmlError>,
     ) -> Result<BTreeMap<u32, u32>, NvmlError> {
         let is_ahead = |time: u64| time > now.saturating_add(AHEAD);
-        let before = self.seen.get(&index).copied();
-        let before = before.filter(|&before| !is_ahead(before));
+        let before = self
+            .seen
+            .get(&index)
+            .copied()
+            .filter(|&before| !is_ahead(before));
         let mut samples = samples(before.unwrap_or(0))?;
         samples.retain(|sample| !is_ahead(sample.timestamp));
         let last = samples.iter().map(|sample| sample.timestamp).max();

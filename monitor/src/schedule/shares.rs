@@ -96,7 +96,7 @@ pub struct Observed {
     /// Time that it had work on the GPU or waiting for it, as its processes say.
     pub pending: Nanos,
     /// Whether it wants the GPU now, as they say.
-    pub wishes: bool,
+    pub wants_gpu: bool,
     /// Times that its slice ended with work left.
     pub cut: u32,
     /// Times that it yielded before.
@@ -145,9 +145,9 @@ struct JobState {
     /// GPU time that it may still use if it is capped; negative for a debt. At most one burst either way.
     credit: Nanos,
     charged: Nanos,
-    wishes: bool,
-    /// The last look at which it wished.
-    wished: Option<Nanos>,
+    wants_gpu: bool,
+    /// The last look at which it wanted the GPU.
+    wanted_gpu: Option<Nanos>,
     /// Whether it wanted the GPU and had credit at the last look.
     is_backlogged: bool,
     /// When it last was on the GPU, or could not be.
@@ -206,15 +206,15 @@ impl Sharing {
     }
 
     /// Adds a job, or changes its share. A new job has no credit; of `credit` only a debt counts.
-    pub fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
+    pub fn add(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
         let state = self.jobs.entry(job).or_insert_with(|| JobState {
             share,
             mode,
             virtual_time: self.virtual_time,
             credit: credit.clamp(-burst(share), 0),
             charged: 0,
-            wishes: false,
-            wished: None,
+            wants_gpu: false,
+            wanted_gpu: None,
             is_backlogged: false,
             served: self.looked,
             used: Nanos::MIN / 2,
@@ -241,7 +241,7 @@ impl Sharing {
     }
 
     /// The job's last process has gone. The job is forgotten when its debt is paid, and its lead is gone.
-    pub fn leave(&mut self, job: Job) {
+    pub fn remove(&mut self, job: Job) {
         if let Some(state) = self.jobs.get_mut(&job) {
             state.has_processes = false;
         }
@@ -365,7 +365,7 @@ impl Sharing {
         for state in self.jobs.values_mut() {
             let leaves_idle = std::mem::take(&mut state.idle) > self.waited / 2;
             // A job that has just ended its work wants nothing any more.
-            let is_waited_for = state.held.is_none() && state.is_backlogged && state.wishes;
+            let is_waited_for = state.held.is_none() && state.is_backlogged && state.wants_gpu;
             if is_any_held && leaves_idle && is_waited_for {
                 state.waited_for_from = until;
             }
@@ -378,8 +378,8 @@ impl Sharing {
         let now = self.looked;
         let mut reached: Option<Nanos> = None;
         for state in self.jobs.values_mut() {
-            if state.wishes {
-                state.wished = Some(now);
+            if state.wants_gpu {
+                state.wanted_gpu = Some(now);
             }
             let was_backlogged = state.is_backlogged;
             state.is_backlogged = state.wants(now) && state.held != Some(Held::Capped);
@@ -413,7 +413,7 @@ impl Sharing {
         // A program that wants the GPU for a moment now and then is there, also while it wants nothing.
         let since = self.looked - CLASSIFY_EVERY;
         let is_there =
-            |it: &JobState| it.used >= since || it.wished.is_some_and(|wished| wished >= since);
+            |it: &JobState| it.used >= since || it.wanted_gpu.is_some_and(|last| last >= since);
         let jobs = self.jobs.iter();
         let yielding: Vec<Job> = jobs
             .filter(|(_, it)| it.yields && is_there(it))
@@ -424,8 +424,11 @@ impl Sharing {
             let is_beside_yielding = yielding.iter().any(|&other| other != job);
             let slice_us = match (state.yields, is_beside_yielding) {
                 (true, _) => YIELDING_SLICE_US,
-                (false, true) => state.share.of(ROUND_BESIDE_YIELDING_US).max(LEAST_SLICE_US),
-                (false, false) => state.share.of(ROUND_US),
+                (false, true) => state
+                    .share
+                    .part_of(ROUND_BESIDE_YIELDING_US)
+                    .max(LEAST_SLICE_US),
+                (false, false) => state.share.part_of(ROUND_US),
             };
             if std::mem::replace(&mut state.slice_us, slice_us) != slice_us {
                 look.slices.push((job, slice_us));
@@ -439,7 +442,7 @@ impl Sharing {
             let has_credit = state.has_credit();
             let lead = state.virtual_time - least.unwrap_or(state.virtual_time);
             // The log shows use whatever a job says, and a held job stays held although it says nothing.
-            let uses = state.wishes || state.resident > 0 || state.held.is_some();
+            let uses = state.wants_gpu || state.resident > 0 || state.held.is_some();
             let was_held = state.held.is_some();
             state.held = if uses && !has_credit {
                 Some(Held::Capped)
@@ -469,7 +472,7 @@ impl Sharing {
             .values()
             .filter_map(|it| it.until_next(self.looked, least));
         let soonest = until.chain(is_shared.then_some(MAX_INTERVAL)).min()?;
-        // A job that rests may begin at any time: a bell is not heard before the next look.
+        // A job that rests may begin at any time: a wake-up does not change that before the next look.
         let free = self.jobs.values().filter(|it| it.held.is_none());
         let soonest = free
             .filter_map(JobState::until_capped)
@@ -502,13 +505,13 @@ impl JobState {
             (self.left, self.cut) = (self.left + new.left, self.cut + new.cut);
         }
         self.stays_idle &= new.left + new.cut == 0;
-        if self.resident > 0 || self.held.is_some() || !self.wishes {
+        if self.resident > 0 || self.held.is_some() || !self.wants_gpu {
             self.served = now;
         }
         if self.resident > 0 || self.held.is_some() {
             self.used = now;
         }
-        self.wishes = new.wishes;
+        self.wants_gpu = new.wants_gpu;
     }
 
     fn classify(&mut self) {
@@ -532,12 +535,12 @@ impl JobState {
     /// Whether it wants the GPU. A job that says so, could be on the GPU and is not, waits for something else.
     fn wants(&self, now: Nanos) -> bool {
         let is_served = now - self.served <= CLASSIFY_EVERY;
-        self.wishes && is_served && now >= self.waited_for_from
+        self.wants_gpu && is_served && now >= self.waited_for_from
     }
 
     /// Whether it may be on the GPU until the next look. The log shows use whatever a job says.
     fn may_use(&self, now: Nanos) -> bool {
-        self.wishes || now - self.used < CLASSIFY_EVERY
+        self.wants_gpu || now - self.used < CLASSIFY_EVERY
     }
 
     /// The lead over the GPU's virtual time that counts later: that of a job which has used the GPU alone until the next look.
@@ -577,8 +580,10 @@ impl JobState {
             Some(Held::Capped) => Some(self.to_virtual(resume_credit(self.share) - self.credit)),
             None if !self.may_use(now) => None,
             None => {
-                let lead = least.map(|least| self.max_lead() - (self.virtual_time - least));
-                let lead = lead.map(|left| share_of(self.share, left));
+                let lead = least.map(|least| {
+                    let left = self.max_lead() - (self.virtual_time - least);
+                    share_of(self.share, left)
+                });
                 self.until_capped().into_iter().chain(lead).min()
             }
         }
@@ -604,6 +609,6 @@ fn resume_credit(share: Share) -> Nanos {
 
 /// A share of some time.
 pub fn share_of(share: Share, time: Nanos) -> Nanos {
-    let part = share.of(u64::try_from(time).unwrap_or(0));
+    let part = share.part_of(u64::try_from(time).unwrap_or(0));
     Nanos::try_from(part).unwrap_or(Nanos::MAX)
 }

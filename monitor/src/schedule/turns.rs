@@ -284,7 +284,7 @@ impl Turns {
 
     fn turn_length(&self, share: Share) -> Nanos {
         let epoch = u64::try_from(self.epoch()).unwrap_or(0);
-        let turn = Nanos::try_from(share.of(epoch)).unwrap_or(Nanos::MAX);
+        let turn = Nanos::try_from(share.part_of(epoch)).unwrap_or(Nanos::MAX);
         turn.max(self.rules.shortest_turn)
     }
 

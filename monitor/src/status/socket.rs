@@ -177,10 +177,11 @@ mod tests {
         let server = Server::start(&path, FOR_ROOT, turns).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let expected = match rustix::process::geteuid().is_root() {
-            true => turns(),
+        let expected = if rustix::process::geteuid().is_root() {
+            turns()
+        } else {
             // No other user is told anything.
-            false => ask(Path::new("/dev/null/none")),
+            ask(Path::new("/dev/null/none"))
         };
         for _ in 0..3 {
             let told = ask(&path);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_too_slowly_is_given_up_and_others_are_let_in_by_the_file() {
+    fn a_slow_client_is_given_up_and_the_file_lets_others_in() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("usage.sock");
         let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o666));

@@ -3,7 +3,7 @@
 use super::ledger::key;
 use crate::arbiter::{Account, GpuId, Sharing, uuid};
 use crate::jobs::confs::{About, Confs};
-use crate::measure::Sight;
+use crate::measure::Sample;
 use crate::measure::report::{JobGpu, Report};
 use crate::schedule::turns::{Job, JobStatus, Nanos, Totals};
 use softmig_policy::Policy;
@@ -55,7 +55,7 @@ struct Known {
     gpus: BTreeMap<String, Past>,
 }
 
-/// The state of a job on a GPU, from one look to the next.
+/// The state of a job on a GPU, from one sample to the next.
 #[derive(Clone, Debug, Default)]
 struct Past {
     /// The counts from before the beginning.
@@ -85,15 +85,15 @@ impl Books {
     }
 
     /// Adds up what was seen just now.
-    pub fn note(&mut self, sight: &Sight, moment: &Moment<'_>) -> usage::Node {
+    pub fn note(&mut self, sample: &Sample, moment: &Moment<'_>) -> usage::Node {
         let accounts: BTreeMap<String, &Account> = (moment.accounts.iter())
             .map(|(id, account)| (uuid(*id), account))
             .collect();
-        self.note_gpus(&sight.report, &accounts);
-        self.jobs.retain(|job, _| !is_over(sight, *job));
-        let jobs = known_jobs(&sight.confs);
+        self.note_gpus(&sample.report, &accounts);
+        self.jobs.retain(|job, _| !is_over(sample, *job));
+        let jobs = known_jobs(&sample.confs);
         let jobs =
-            jobs.map(|(id, conf, about)| self.job((id, conf, about), sight, moment, &accounts));
+            jobs.map(|(id, conf, about)| self.job((id, conf, about), sample, moment, &accounts));
         let jobs: Vec<usage::Job> = jobs.collect();
         let mut gpus: Vec<usage::GpuUsage> =
             self.gpus.values().map(|(gpu, _)| gpu.clone()).collect();
@@ -102,7 +102,7 @@ impl Books {
             schema_version: usage::VERSION,
             time: seconds_since_1970(moment.now),
             node: self.node.clone(),
-            error: sight.report.error.clone(),
+            error: sample.report.error.clone(),
             gpus,
             jobs,
             findings: Vec::new(),
@@ -163,7 +163,7 @@ impl Books {
     fn job(
         &mut self,
         (id, conf, about): (u32, &JobConf, &About),
-        sight: &Sight,
+        sample: &Sample,
         moment: &Moment<'_>,
         accounts: &BTreeMap<String, &Account>,
     ) -> usage::Job {
@@ -174,24 +174,26 @@ impl Books {
         {
             // Slurm has started it anew, or gave its number to another.
             let old = self.jobs.remove(&id);
-            let gpus = old.into_iter().flat_map(|known| known.gpus);
-            let gpus = gpus.map(|(uuid, past)| {
-                let new = Past {
-                    base: past.last,
-                    last: past.last,
-                    began: moment.running.as_secs_f64(),
-                    active: moment.running.as_secs_f64(),
-                    ..Past::default()
-                };
-                (uuid, new)
-            });
+            let gpus = old
+                .into_iter()
+                .flat_map(|known| known.gpus)
+                .map(|(uuid, past)| {
+                    let new = Past {
+                        base: past.last,
+                        last: past.last,
+                        began: moment.running.as_secs_f64(),
+                        active: moment.running.as_secs_f64(),
+                        ..Past::default()
+                    };
+                    (uuid, new)
+                });
             let new = Known {
                 since: about.since,
                 gpus: gpus.collect(),
             };
             self.jobs.insert(id, new);
         }
-        let rows: Vec<&JobGpu> = (sight.report.jobs.iter())
+        let rows: Vec<&JobGpu> = (sample.report.jobs.iter())
             .filter(|job| job.job == Some(id))
             .flat_map(|job| &job.gpus)
             .collect();
@@ -224,7 +226,7 @@ impl Books {
                 let mut records = moment.records.get(&id)?.iter();
                 records.find(|it| it.key.get() == key)
             });
-            let is_busy = row.is_some_and(|row| is_busy(row, sight));
+            let is_busy = row.is_some_and(|row| is_busy(row, sample));
             let is_seen =
                 conf.limits.is_some() || row.is_some_and(|row| row.holding.memory_bytes.is_some());
             let account = accounts.get(&uuid);
@@ -311,13 +313,13 @@ impl Past {
 }
 
 /// Whether the confs could be read.
-pub fn are_known(sight: &Sight) -> bool {
-    sight.report.error.is_none() || !sight.confs.jobs.is_empty()
+pub fn are_known(sample: &Sample) -> bool {
+    sample.report.error.is_none() || !sample.confs.jobs.is_empty()
 }
 
 /// Whether a job's conf has gone. Where confs could not be read, none is known to have.
-pub fn is_over(sight: &Sight, job: u32) -> bool {
-    are_known(sight) && !sight.confs.jobs.contains_key(&job)
+pub fn is_over(sample: &Sample, job: u32) -> bool {
+    are_known(sample) && !sample.confs.jobs.contains_key(&job)
 }
 
 fn known_jobs(confs: &Confs) -> impl Iterator<Item = (u32, &JobConf, &About)> {
@@ -338,10 +340,10 @@ fn standing(account: &Account, job: u32) -> Option<&JobStatus> {
     tenants.find(|standing| standing.job == Job(job))
 }
 
-/// Whether one of the job's processes had the GPU since the last look, by NVML.
-fn is_busy(row: &JobGpu, sight: &Sight) -> bool {
+/// Whether one of the job's processes had the GPU since the last sample, by NVML.
+fn is_busy(row: &JobGpu, sample: &Sample) -> bool {
     let index = row.holding.index;
-    let busy = index.and_then(|index| sight.busy.get(&index));
+    let busy = index.and_then(|index| sample.busy.get(&index));
     let of = |pid: &u32| busy.and_then(|busy| busy.get(pid)).copied().unwrap_or(0);
     row.holding.pids.iter().any(|pid| of(pid) > 0)
 }

@@ -3,7 +3,7 @@
 use super::{Keeper, Shared};
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner};
-use crate::measure::Sight;
+use crate::measure::Sample;
 use crate::measure::reading::{GpuReading, Kind, Reading, User};
 use crate::measure::report_rows::rows;
 use rustix::time::{ClockId, clock_gettime};
@@ -69,7 +69,7 @@ impl Crowd {
     }
 
     /// The measurement of a moment.
-    pub(super) fn sight(&self) -> Sight {
+    pub(super) fn sample(&self) -> Sample {
         let (first, all) = (self.first, PROCESSES / JOBS);
         let pids = |job: u32| job * all..(job + 1) * all;
         let owner = |pid: u32| Owner::Process {
@@ -104,11 +104,11 @@ impl Crowd {
             gpus: (0..GPUS).map(gpu).collect(),
         };
         let confs = Confs::read(&self.node).unwrap();
-        Sight {
+        Sample {
             report: rows(&reading, &owners, &confs),
             owners,
             confs,
-            ..Sight::default()
+            ..Sample::default()
         }
     }
 }
@@ -118,7 +118,7 @@ impl Crowd {
 #[ignore = "a measurement, which says nothing on a busy machine"]
 fn telling_costs() {
     let crowd = Crowd::new();
-    let sight = crowd.sight();
+    let sample = crowd.sample();
     let (mut keeper, shared) = (Keeper::new(crowd.node.clone()), Shared::default());
     let begin = used();
     for look in 0..LOOKS {
@@ -126,7 +126,7 @@ fn telling_costs() {
         if look % 5 == 0 {
             keeper.written = None;
         }
-        keeper.note(&sight, None, Vec::new(), None, &shared);
+        keeper.note(&sample, None, Vec::new(), None, &shared);
     }
     let each = (used() - begin) / LOOKS;
     let told = shared.told();
@@ -152,7 +152,7 @@ fn resident_kib() -> u64 {
 #[test]
 #[ignore = "a measurement of the whole process, in which no other test may run"]
 fn a_week_of_jobs_needs_no_more_memory_than_its_first_day() {
-    /// A look each ten seconds of the week, and a new job each five minutes.
+    /// A sample each ten seconds of the week, and a new job each five minutes.
     const LOOKS_A_DAY: u32 = 24 * 360;
     const LOOKS_A_JOB: u32 = 30;
     let mut crowd = Crowd::new();
@@ -162,7 +162,7 @@ fn a_week_of_jobs_needs_no_more_memory_than_its_first_day() {
         if look % LOOKS_A_JOB == 0 {
             crowd.turn_over();
         }
-        keeper.note(&crowd.sight(), None, Vec::new(), None, &shared);
+        keeper.note(&crowd.sample(), None, Vec::new(), None, &shared);
         if look % LOOKS_A_DAY == 0 {
             days.push(resident_kib());
         }

@@ -45,8 +45,10 @@ impl Files {
 
     /// Writes what the next monitor goes on from. Where its jobs are not known, those on disk stay.
     pub fn keep(&mut self, node: &usage::Node, are_jobs_known: bool) {
-        let trouble = self.try_to_keep(node, are_jobs_known).err();
-        let trouble = trouble.map(|it| it.to_string());
+        let trouble = self
+            .try_to_keep(node, are_jobs_known)
+            .err()
+            .map(|it| it.to_string());
         if let Some(trouble) = &trouble
             && self.trouble.is_none()
         {

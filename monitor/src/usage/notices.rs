@@ -17,7 +17,7 @@ const SAME: f64 = 0.001;
 #[derive(Debug, Default)]
 pub struct Notices {
     known: BTreeMap<(u32, String), Known>,
-    /// False for the first look without the figures of an earlier monitor: what was before is not new.
+    /// False for the first sample without the figures of an earlier monitor: what was before is not new.
     has_looked: bool,
 }
 
@@ -50,20 +50,23 @@ impl Notices {
     }
 
     /// The events that are new in these figures.
-    pub fn of(&mut self, node: &usage::Node, now: Instant) -> Vec<Event> {
+    pub fn new_events(&mut self, node: &usage::Node, now: Instant) -> Vec<Event> {
         let mut events = Vec::new();
         let mut here = BTreeSet::new();
         let is_new = self.has_looked;
         for job in &node.jobs {
             for gpu in &job.gpus {
                 let key = (job.job, gpu.uuid.clone());
-                let first = || match is_new {
-                    true => Known::new(job),
-                    // How much of its memory it holds is about now.
-                    false => Known {
-                        is_nearly_full: false,
-                        ..Known::told(job, gpu)
-                    },
+                let first = || {
+                    if is_new {
+                        Known::new(job)
+                    } else {
+                        // How much of its memory it holds is about now.
+                        Known {
+                            is_nearly_full: false,
+                            ..Known::told(job, gpu)
+                        }
+                    }
                 };
                 let known = self.known.entry(key.clone()).or_insert_with(first);
                 if (known.since - job.since).abs() > SAME {
@@ -190,7 +193,8 @@ mod tests {
     fn what_begins_is_told_once() {
         let mut notices = Notices::default();
         let now = Instant::now();
-        let mut told = |charged, held, refused| notices.of(&node(charged, held, refused), now);
+        let mut told =
+            |charged, held, refused| notices.new_events(&node(charged, held, refused), now);
         assert_eq!(told(0.0, 0, 0), []);
         assert_eq!(kinds(&told(0.1, 10, 0)), ["start"]);
         assert_eq!(kinds(&told(0.2, 91, 0)), ["memory"]);
@@ -215,26 +219,29 @@ mod tests {
             node
         };
         // An earlier monitor told of this one.
-        assert_eq!(notices.of(&idle(70.0, Some(60.0)), now), []);
-        assert_eq!(notices.of(&idle(1.0, Some(60.0)), now), []);
-        let told = notices.of(&idle(60.0, Some(60.0)), now);
+        assert_eq!(notices.new_events(&idle(70.0, Some(60.0)), now), []);
+        assert_eq!(notices.new_events(&idle(1.0, Some(60.0)), now), []);
+        let told = notices.new_events(&idle(60.0, Some(60.0)), now);
         assert_eq!(kinds(&told), ["idle"]);
         assert_eq!(told[0].details["idle_after_seconds"], 60.0);
-        assert_eq!(notices.of(&idle(61.0, Some(60.0)), now), []);
-        assert_eq!(notices.of(&idle(0.0, Some(60.0)), now), []);
-        assert_eq!(notices.of(&idle(9e9, None), now), []);
-        assert_eq!(kinds(&notices.of(&idle(90.0, Some(60.0)), now)), ["idle"]);
+        assert_eq!(notices.new_events(&idle(61.0, Some(60.0)), now), []);
+        assert_eq!(notices.new_events(&idle(0.0, Some(60.0)), now), []);
+        assert_eq!(notices.new_events(&idle(9e9, None), now), []);
+        assert_eq!(
+            kinds(&notices.new_events(&idle(90.0, Some(60.0)), now)),
+            ["idle"]
+        );
     }
 
     #[test]
     fn refusals_are_told_once_a_minute_with_all_that_came_meanwhile() {
         let mut notices = Notices::default();
         let start = Instant::now();
-        notices.of(&node(1.0, 0, 0), start);
+        notices.new_events(&node(1.0, 0, 0), start);
         let mut told = Vec::new();
         for second in 1..130_u64 {
             let now = start + Duration::from_secs(second);
-            for event in notices.of(&node(1.0, 0, second), now) {
+            for event in notices.new_events(&node(1.0, 0, second), now) {
                 told.push((second, event.details["refused"].as_u64().unwrap()));
             }
         }
@@ -244,10 +251,13 @@ mod tests {
     #[test]
     fn what_an_earlier_monitor_told_is_not_told_again() {
         let mut notices = Notices::default();
-        assert_eq!(notices.of(&node(9.0, 10, 5), Instant::now()), []);
+        assert_eq!(notices.new_events(&node(9.0, 10, 5), Instant::now()), []);
         // But a job that came while this one runs is new.
-        assert_eq!(notices.of(&usage::Node::default(), Instant::now()), []);
-        let told = notices.of(&node(0.5, 10, 1), Instant::now());
+        assert_eq!(
+            notices.new_events(&usage::Node::default(), Instant::now()),
+            []
+        );
+        let told = notices.new_events(&node(0.5, 10, 1), Instant::now());
         assert_eq!(kinds(&told), ["start", "refusal"]);
     }
 
@@ -259,7 +269,7 @@ mod tests {
         };
         let now = Instant::now();
         let told = |before: &usage::Node, after: &usage::Node| {
-            let told = Notices::new(before).of(after, now);
+            let told = Notices::new(before).new_events(after, now);
             told.into_iter()
                 .map(|event| (event.event.clone(), event.details.get("refused").cloned()))
                 .collect::<Vec<_>>()
@@ -277,8 +287,8 @@ mod tests {
             error: Some("no".into()),
             ..usage::Node::default()
         };
-        assert_eq!(notices.of(&blind, now), []);
-        assert_eq!(notices.of(&after, now), []);
+        assert_eq!(notices.new_events(&blind, now), []);
+        assert_eq!(notices.new_events(&after, now), []);
         // The job came meanwhile, or Slurm started it anew.
         let all = ["start", "refusal", "memory"];
         let kinds = |told: Vec<(String, _)>| told.into_iter().map(|(kind, _)| kind);

@@ -29,10 +29,10 @@ struct Version {
 
 impl Settings {
     /// The `[monitor]` of the node's policy. If the policy cannot be read, the last one that could be read holds.
-    pub(super) fn of(&mut self, node: &Node) -> Monitor {
+    pub(super) fn read_policy(&mut self, node: &Node) -> Monitor {
         let version = std::fs::metadata(&node.policy)
             .ok()
-            .map(|file| Version::of(&file));
+            .map(|file| Version::from_metadata(&file));
         if version.is_none() || version == self.read {
             return self.now;
         }
@@ -60,7 +60,7 @@ impl Settings {
 }
 
 impl Version {
-    fn of(file: &Metadata) -> Self {
+    fn from_metadata(file: &Metadata) -> Self {
         Self {
             inode: file.ino(),
             size: file.len(),
@@ -86,7 +86,7 @@ mod tests {
                 std::fs::write(&new, text).unwrap();
                 std::fs::rename(new, &node.policy).unwrap();
             }
-            settings.of(&node).end
+            settings.read_policy(&node).end
         };
         assert_eq!(end(None), End::No);
         assert_eq!(end(Some("[monitor]\nend = \"all\"\n")), End::All);

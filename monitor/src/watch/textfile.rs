@@ -107,9 +107,10 @@ fn check(folder: &OwnedFd, owner: u32, allowed: u32) -> Result<(), &'static str>
     if ![0, owner].contains(&stat.st_uid) {
         return Err("is in a folder of another user");
     }
-    match stat.st_mode & 0o022 != 0 && stat.st_mode & allowed == 0 {
-        true => Err("is in a folder that others can write to"),
-        false => Ok(()),
+    if stat.st_mode & 0o022 != 0 && stat.st_mode & allowed == 0 {
+        Err("is in a folder that others can write to")
+    } else {
+        Ok(())
     }
 }
 

@@ -90,10 +90,10 @@ impl Sat {
         }
     }
 
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         let seat = self.seat();
-        seat.bell().fetch_add(1, SeqCst);
-        futex::wake(seat.bell(), futex::Flags::empty(), u32::MAX >> 1).unwrap();
+        seat.wakes().fetch_add(1, SeqCst);
+        futex::wake(seat.wakes(), futex::Flags::empty(), u32::MAX >> 1).unwrap();
     }
 
     /// Waits for a turn that it has not had; `None` when the arbiter is gone.
@@ -107,9 +107,9 @@ impl Sat {
             }
             if turn & OPEN == 0 && turn != seat.done().load(SeqCst) {
                 seat.done().store(turn, SeqCst);
-                self.ring();
+                self.wake();
             }
-            if now().saturating_sub(since.max(seat.beat().load(SeqCst))) > GONE {
+            if now().saturating_sub(since.max(seat.heartbeat().load(SeqCst))) > GONE {
                 return None;
             }
             let time = Timespec {
@@ -128,7 +128,7 @@ impl Sat {
         // Processes must have nothing under way only when another job waits.
         let is_over = || {
             let turn = seat.turn().load(SeqCst);
-            let is_gone = now().saturating_sub(began.max(seat.beat().load(SeqCst))) > GONE;
+            let is_gone = now().saturating_sub(began.max(seat.heartbeat().load(SeqCst))) > GONE;
             turn & OPEN == 0 || now() >= seat.until().load(SeqCst) || is_gone
         };
         while !is_over() && used < seat.budget().load(SeqCst) {
@@ -141,7 +141,7 @@ impl Sat {
         let turn = seat.turn().load(SeqCst);
         let is_same = turn & !CONTENDED & OPEN != 0;
         seat.done().store(if is_same { turn } else { word }, SeqCst);
-        self.ring();
+        self.wake();
     }
 }
 
@@ -172,8 +172,8 @@ pub fn run() {
     loop {
         let sat = Sat::down(path, super::GPU);
         tell("sat");
-        sat.seat().wish().store(1, SeqCst);
-        sat.ring();
+        sat.seat().wants_gpu().store(1, SeqCst);
+        sat.wake();
         while let Some(word) = sat.turn() {
             sat.work(word);
         }
@@ -181,7 +181,7 @@ pub fn run() {
     }
 }
 
-/// Everything that it may write to, with anything, and its bell as fast as it can.
+/// Everything that it may write to, with anything, and waking the arbiter as fast as it can.
 fn write_garbage(sat: &Sat) {
     tell("sat");
     let mut bits = 0x9e37_79b9_7f4a_7c15u64;
@@ -197,7 +197,7 @@ fn write_garbage(sat: &Sat) {
             let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(word) };
             word.store(bits as u32, SeqCst);
         }
-        sat.ring();
+        sat.wake();
     }
 }
 

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: usize = 4096;
 const TURNS: usize = 1000;
 
-/// From the bell to the turn.
+/// From waking the arbiter to the turn.
 fn take_turn(sat: &Sat) -> Duration {
     let (seat, asked) = (sat.seat(), Instant::now());
-    seat.wish().store(1, SeqCst);
-    sat.ring();
+    seat.wants_gpu().store(1, SeqCst);
+    sat.wake();
     let turn = loop {
         let turn = seat.turn().load(SeqCst);
         if turn & OPEN != 0 && turn != seat.done().load(SeqCst) {
@@ -34,9 +34,9 @@ fn take_turn(sat: &Sat) -> Duration {
         assert_ne!(waited, Err(rustix::io::Errno::TIMEDOUT));
     };
     let waited = asked.elapsed();
-    seat.wish().store(0, SeqCst);
+    seat.wants_gpu().store(0, SeqCst);
     seat.done().store(turn, SeqCst);
-    sat.ring();
+    sat.wake();
     waited
 }
 

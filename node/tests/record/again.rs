@@ -17,7 +17,7 @@ proptest! {
 
     /// A kill leaves some of the files and perhaps a half-written one.
     #[test]
-    fn after_a_kill_at_any_point_the_next_prolog_makes_the_same_files(keep: [bool; 16], half in 0usize..300) {
+    fn after_a_kill_anywhere_the_next_prolog_makes_the_same_files(keep: [bool; 16], half in 0usize..300) {
         let world = World::new();
         let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
         world.prolog(&job, &[GPU_0, GPU_1]).unwrap();
@@ -148,7 +148,7 @@ fn a_conf_of_the_older_prolog_makes_place_for_one_of_ours() {
 }
 
 #[test]
-fn a_job_without_gpus_makes_nothing_and_loses_what_an_older_one_left() {
+fn a_job_without_gpus_makes_nothing_and_clears_what_is_left() {
     let world = World::new();
     let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
     record(&world.node, &job, None).unwrap();
@@ -159,7 +159,7 @@ fn a_job_without_gpus_makes_nothing_and_loses_what_an_older_one_left() {
 }
 
 #[test]
-fn a_job_of_which_nothing_is_known_never_finds_an_older_jobs_conf() {
+fn an_unknown_job_never_finds_an_older_jobs_conf() {
     for allowance in [Allowance::Unknown, Allowance::Drain] {
         let world = World::new();
         let job = job("7", "softmig=1:whole", &[]);

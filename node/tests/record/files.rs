@@ -79,7 +79,7 @@ fn a_ledger_is_all_zeros_and_has_its_room_for_each_gpu() {
 
 /// `softmig node enforce` does not know which GPUs a job has.
 #[test]
-fn the_ledger_of_a_job_whose_gpus_are_unknown_is_for_all_of_the_node() {
+fn a_job_with_unknown_gpus_has_a_ledger_for_all_of_the_node() {
     for (cards, count) in [(0, 1), (1, 1), (3, 3)] {
         let world = World::new();
         for card in 0..cards {

@@ -40,7 +40,7 @@ impl ClassContext<'_> {
                 ));
             }
         }
-        let quota = Quota::of(layer, std::iter::empty());
+        let quota = Quota::from_layer(layer, std::iter::empty());
         let cpus = figures!(quota: cpus_per_shard, max_cpus_per_shard);
         let memory = figures!(quota: host_memory_mib_per_shard, max_host_memory_mib_per_shard, host_memory_mib);
         if let Some(Limit(Some(minutes))) = layer.idle_minutes
@@ -116,7 +116,7 @@ impl ClassContext<'_> {
 
     /// Checks that no limit makes another one useless.
     pub(crate) fn is_possible(layer: &QuotaOverride) -> Result<(), String> {
-        let quota = Quota::of(layer, std::iter::empty());
+        let quota = Quota::from_layer(layer, std::iter::empty());
         for [(key, given), (above, most)] in [
             figures!(quota: cpus_per_shard, max_cpus_per_shard),
             figures!(quota: cpus_per_shard, cpus),

@@ -92,17 +92,17 @@ impl Classes {
         }
         classes.of_others = match &tables.default_class {
             Some(name) => classes.position(name.get_ref()).map_err(|message| {
-                PolicyError::of("default_class", line_of(text, &name.span()), message)
+                PolicyError::new("default_class", line_of(text, &name.span()), message)
             })?,
             None => 0,
         };
-        let wrong = |message| PolicyError::of("[defaults]", defaults_line, message);
+        let wrong = |message| PolicyError::new("[defaults]", defaults_line, message);
         site.check(&defaults).map_err(wrong)?;
         ClassContext::is_possible(&defaults).map_err(wrong)?;
         if classes.of_others == 0 {
             site.is_complete(&defaults).map_err(|message| {
                 let message = format!("{message}; or name a default_class");
-                PolicyError::of(
+                PolicyError::new(
                     "[defaults], which holds for people in no class",
                     defaults_line,
                     message,
@@ -129,7 +129,7 @@ impl Classes {
         layer: &QuotaOverride,
     ) {
         let mig_types = site.gpus.values().filter(|gpu| gpu.is_mig());
-        let quota = Quota::of(layer, mig_types.map(GpuType::name));
+        let quota = Quota::from_layer(layer, mig_types.map(GpuType::name));
         let qos = qos.unwrap_or(QOS_OF_OTHERS).to_string();
         self.standings.push(ClassLimits {
             class: class.map(str::to_string),
@@ -223,8 +223,10 @@ impl Classes {
             standing.user.is_none() && standing.class.as_deref() == Some(class)
         });
         found.ok_or_else(|| {
-            let names = self.standings.iter();
-            let names = names.filter_map(|standing| standing.class.as_deref());
+            let names = self
+                .standings
+                .iter()
+                .filter_map(|standing| standing.class.as_deref());
             format!("class {class} does not exist; {}", meant(class, names))
         })
     }
@@ -358,7 +360,7 @@ impl ClassLimits {
 
 fn error_at(text: &str, start: usize, table: String) -> impl Fn(String) -> PolicyError {
     let line = line_of(text, &(start..start));
-    move |message| PolicyError::of(format_args!("[{table}]"), line, message)
+    move |message| PolicyError::new(format_args!("[{table}]"), line, message)
 }
 
 /// A user's name may have letters that a QOS cannot have.

@@ -26,7 +26,7 @@ pub struct PolicyError {
 
 impl PolicyError {
     /// A fault in a table such as `[[gate]]`, or in a key above all tables.
-    pub(crate) fn of(
+    pub(crate) fn new(
         place: impl fmt::Display,
         line: Option<usize>,
         message: impl fmt::Display,
@@ -59,13 +59,13 @@ impl fmt::Display for PolicyError {
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, PolicyError> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().unwrap_or_default();
-        let place = Location::of(text, at.start);
+        let place = Location::find(text, at.start);
         let message = of_syntax(text, at.start, &place, error.message());
         at_place(text, &at, &place, message)
     })?;
     T::deserialize(Value::of_file(table)).map_err(|fault| {
         let at = fault.at.unwrap_or_default();
-        let mut place = Location::of(text, at.start);
+        let mut place = Location::find(text, at.start);
         let message = of_value(&fault.kind, &mut place);
         at_place(text, &at, &place, message)
     })

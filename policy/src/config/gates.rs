@@ -116,7 +116,7 @@ impl GateTable {
 }
 
 fn wrong(line: Option<usize>, message: &str) -> PolicyError {
-    PolicyError::of("[[gate]]", line, message)
+    PolicyError::new("[[gate]]", line, message)
 }
 
 /// Requests are searched for the exact name of another GRES, so a misspelt `slice` would be a gate without effect.

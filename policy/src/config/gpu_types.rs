@@ -65,7 +65,7 @@ impl GpuType {
         Limits::new(
             self.name,
             share,
-            share.of(u64::from(self.memory_mib - self.reserved_mib)),
+            share.part_of(u64::from(self.memory_mib - self.reserved_mib)),
             self.mode,
         )
     }

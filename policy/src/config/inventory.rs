@@ -98,9 +98,10 @@ impl NodesTable {
 
 /// The type that a GPU has while it is not reserved.
 fn otherwise<'a>(kind: &'a str, reservables: &'a [Reservable]) -> &'a str {
-    let mut reservables = reservables.iter();
-    let of = reservables.find_map(|own| (own.kind() == kind).then(|| own.of()));
-    of.unwrap_or(kind)
+    reservables
+        .iter()
+        .find_map(|own| (own.kind() == kind).then(|| own.base_type()))
+        .unwrap_or(kind)
 }
 
 /// Slurm numbers a node's GPUs type by type. Its numbers are those of the devices only where each type is in one place.
@@ -184,7 +185,7 @@ pub(crate) fn each_once(all: &[Nodes]) -> Result<(), PolicyError> {
 }
 
 fn wrong(line: Option<usize>, message: &str) -> PolicyError {
-    PolicyError::of("[[nodes]]", line, message)
+    PolicyError::new("[[nodes]]", line, message)
 }
 
 /// Whether Slurm has shards of a type on some node; true where no node of the inventory has the type. On a node with MIG

@@ -29,7 +29,7 @@ impl Messages {
         let mut messages = Self::default();
         for (key, message) in table {
             let line = line_of(text, &message.span());
-            let wrong = |message: String| PolicyError::of("[messages]", line, message);
+            let wrong = |message: String| PolicyError::new("[messages]", line, message);
             let message = message.into_inner();
             if message.trim().is_empty()
                 || message.len() > LONGEST
@@ -50,7 +50,7 @@ impl Messages {
         Ok(messages)
     }
 
-    pub(crate) fn of(&self, code: Code) -> Option<&str> {
+    pub(crate) fn for_code(&self, code: Code) -> Option<&str> {
         let own = self.of_codes.get(code.as_str());
         own.or(self.any.as_ref()).map(String::as_str)
     }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_unfit_for_terminals_or_never_shown_is_an_error() {
+    fn a_message_unfit_for_terminals_or_never_shown_is_an_error() {
         let error = |line: &str| {
             let text = format!("[messages]\nany = \"x\"\n{line}\n");
             Policy::parse(&text).unwrap_err().to_string()

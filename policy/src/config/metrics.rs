@@ -39,7 +39,7 @@ pub(crate) struct MetricsTable {
 
 impl MetricsTable {
     pub(crate) fn check(self) -> Result<Metrics, PolicyError> {
-        let wrong = |message: String| PolicyError::of("[metrics]", None, message);
+        let wrong = |message: String| PolicyError::new("[metrics]", None, message);
         if let Some(why) = self.textfile.as_deref().and_then(wrong_textfile) {
             let path = self.textfile.unwrap_or_default();
             return Err(wrong(format!("textfile = \"{path}\" {why}")));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_node_exporter_or_the_monitor_would_not_use_is_an_error() {
+    fn a_textfile_path_that_would_not_be_used_is_an_error() {
         for (path, said) in [
             ("softmig.prom", "is not an absolute path"),
             ("", "is not an absolute path"),

@@ -108,7 +108,7 @@ fn seconds(
         Some(value) if (least..=LONGEST).contains(&value) => Ok(Duration::from_secs(value.into())),
         Some(value) => {
             let message = format!("{key} = {value} is not from {least} to {LONGEST}");
-            Err(PolicyError::of("[monitor]", None, message))
+            Err(PolicyError::new("[monitor]", None, message))
         }
     }
 }

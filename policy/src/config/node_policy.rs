@@ -163,7 +163,7 @@ impl NodePolicy {
         let log_file = node.log_file;
         if let Some(path) = log_file.as_deref().filter(|path| !path.starts_with('/')) {
             let message = format!("log_file = \"{path}\" is not an absolute path");
-            return Err(PolicyError::of("[node]", None, message));
+            return Err(PolicyError::new("[node]", None, message));
         }
         Ok(Self {
             gpus,
@@ -233,7 +233,7 @@ fn check_gpus(tables: GpuTables, text: &str) -> Result<BTreeMap<String, GpuType>
         let line = line_of(text, &entry.span());
         let gpu = entry.into_inner().check(&key);
         let gpu =
-            gpu.map_err(|message| PolicyError::of(format_args!("[gpu.{key}]"), line, message))?;
+            gpu.map_err(|message| PolicyError::new(format_args!("[gpu.{key}]"), line, message))?;
         Ok((key, gpu))
     });
     checked.collect()
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_without_a_tag_are_denied_only_where_the_policy_says_so_and_names_people() {
+    fn jobs_without_a_tag_are_denied_only_if_the_policy_says_so() {
         let gpu = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
         let denies = |rest: &str| {
             NodePolicy::parse(&format!("{gpu}{rest}"))

@@ -85,7 +85,7 @@ impl Policy {
 
     /// Reads a file as `parse` does in another time zone, by its IANA name such as `Europe/Amsterdam`.
     pub fn parse_at(text: &str, zone: &str) -> Result<Self, PolicyError> {
-        let zone = TimeZone::get(zone).map_err(|error| PolicyError::of(zone, None, error))?;
+        let zone = TimeZone::get(zone).map_err(|error| PolicyError::new(zone, None, error))?;
         Self::parse_in(text, || zone)
     }
 
@@ -118,10 +118,11 @@ impl Policy {
             users: file.users,
         };
         let classes = Classes::check(tables, gpus, text)?;
-        let reservables = match file.reservable.is_empty() {
-            true => Vec::new(),
+        let reservables = if file.reservable.is_empty() {
+            Vec::new()
+        } else {
             // Only here, since it looks for the machine's time zone.
-            false => reservable::check(file.reservable, gpus, &zone(), text)?,
+            reservable::check(file.reservable, gpus, &zone(), text)?
         };
         let mps = file.legacy.check(gpus);
         let gates = Gates::check(file.gate, &classes, gpus, text)?;
@@ -137,16 +138,16 @@ impl Policy {
                 || !reservables.is_empty()
                 || !routes.is_empty(),
             slurm_words: file.slurm.check().map_err(|(span, message)| {
-                PolicyError::of("[slurm]", line_of(text, &span), &message)
+                PolicyError::new("[slurm]", line_of(text, &span), &message)
             })?,
             messages,
             gates,
             mps: mps.map_err(|(span, message)| {
-                PolicyError::of("[legacy.mps]", line_of(text, &span), message)
+                PolicyError::new("[legacy.mps]", line_of(text, &span), message)
             })?,
             routes,
             nodes: inventory::check(file.nodes, gpus, &file.plain_types, &reservables, text)?,
-            weights: Weights::of(gpus),
+            weights: Weights::from_gpus(gpus),
             node,
             classes,
             reservables,
@@ -200,7 +201,7 @@ impl Policy {
 
     /// The site's own line to a refusal.
     pub fn message(&self, code: Code) -> Option<&str> {
-        self.messages.of(code)
+        self.messages.for_code(code)
     }
 
     /// Limits in order: users without a class, classes, single users.
@@ -316,7 +317,7 @@ impl Policy {
     /// The type of a reservation's GPUs without the reservation.
     pub fn of_reservable(&self, kind: &str) -> Option<&GpuType> {
         let one = self.reservables.iter().find(|one| one.kind() == kind)?;
-        self.gpu(one.of())
+        self.gpu(one.base_type())
     }
 
     /// True if a request names the type of a reserved GPU.

@@ -211,7 +211,10 @@ impl Quota {
             })
     }
 
-    pub(crate) fn of<'a>(layer: &QuotaOverride, mig_types: impl Iterator<Item = &'a str>) -> Self {
+    pub(crate) fn from_layer<'a>(
+        layer: &QuotaOverride,
+        mig_types: impl Iterator<Item = &'a str>,
+    ) -> Self {
         let mut quota = Self::of_keys(layer);
         if let Some(mig) = &layer.mig {
             // A user cannot have instances of a type that is not named.
@@ -233,7 +236,7 @@ pub enum Weights {
 }
 
 impl Weights {
-    pub(crate) fn of(gpus: &BTreeMap<String, GpuType>) -> Self {
+    pub(crate) fn from_gpus(gpus: &BTreeMap<String, GpuType>) -> Self {
         let wholes = || gpus.values().filter(|gpu| !gpu.is_mig());
         let first = wholes().map(GpuType::shards_per_gpu).next().unwrap_or(1);
         let alike = wholes().all(|gpu| gpu.shards_per_gpu() == first);

@@ -195,7 +195,7 @@ pub(crate) fn check(
     let mut checked: Vec<Reservable> = Vec::new();
     for table in tables {
         let line = line_of(text, &table.span());
-        let wrong = |message| PolicyError::of("[[reservable]]", line, message);
+        let wrong = |message| PolicyError::new("[[reservable]]", line, message);
         let new = table.into_inner().check(gpus, zone).map_err(wrong)?;
         if let Some(other) = checked.iter().find(|other| other.collides(&new)) {
             return Err(wrong(format!(
@@ -226,7 +226,7 @@ impl Reservable {
     }
 
     /// The type that it is otherwise.
-    pub fn of(&self) -> &str {
+    pub fn base_type(&self) -> &str {
         &self.of
     }
 

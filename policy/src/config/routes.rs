@@ -80,7 +80,7 @@ pub(crate) fn check(
             table
                 .into_inner()
                 .check(gpus)
-                .map_err(|message| PolicyError::of("[[route]]", line, message))
+                .map_err(|message| PolicyError::new("[[route]]", line, message))
         })
         .collect()
 }

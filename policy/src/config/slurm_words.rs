@@ -29,7 +29,7 @@ pub struct SlurmWords(BTreeMap<String, Vec<String>>);
 
 impl SlurmWords {
     /// The words for a setting, by Slurm's name of it.
-    pub fn of(&self, setting: &str) -> &[String] {
+    pub fn get(&self, setting: &str) -> &[String] {
         self.0.get(setting).map_or(&[], Vec::as_slice)
     }
 }
@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn words_are_for_lists_of_softmig_conf() {
         let policy = Policy::parse("[slurm]\nTaskPlugin = [\"task/affinity\"]\n").unwrap();
-        assert_eq!(policy.slurm_words().of("TaskPlugin"), ["task/affinity"]);
-        assert!(policy.slurm_words().of("GresTypes").is_empty());
+        assert_eq!(policy.slurm_words().get("TaskPlugin"), ["task/affinity"]);
+        assert!(policy.slurm_words().get("GresTypes").is_empty());
         for (line, said) in [
             ("TaskPlugins = [\"x\"]", "did you mean TaskPlugin?"),
             (

@@ -31,15 +31,14 @@ pub(crate) fn of_wholes(
         return Ok(Terms::default());
     }
     let elsewhere;
-    let request = match request.exclusive && submitter.without_gpus {
-        true => {
-            elsewhere = Request {
-                exclusive: false,
-                ..request.clone()
-            };
-            &elsewhere
-        }
-        false => request,
+    let request = if request.exclusive && submitter.without_gpus {
+        elsewhere = Request {
+            exclusive: false,
+            ..request.clone()
+        };
+        &elsewhere
+    } else {
+        request
     };
     let demand = GpuDemand::wholes(policy, request, wanted, context.now);
     refuse_unknown_type(policy, &demand)?;
@@ -172,9 +171,10 @@ fn pass_reserved(
         reserved: all.iter().filter(is_kept).map(kinds).collect(),
         own: all.iter().filter(is_own).map(kinds).collect(),
         types: whole_types(policy),
-        count: match demand.is_for_each {
-            true => 1,
-            false => demand.wholes.max(1),
+        count: if demand.is_for_each {
+            1
+        } else {
+            demand.wholes.max(1)
         },
     };
     Err(Refusal::new(&demand.text, reason))
@@ -247,9 +247,10 @@ fn terms(
         qos: qos(policy, demand, standing, submitter)?,
         partition: None,
         off_nodes: None,
-        notice: match policy.limit_notice && !is_by_foreign_account(policy, submitter) {
-            true => wording::limit_notice(policy, standing),
-            false => None,
+        notice: if policy.limit_notice && !is_by_foreign_account(policy, submitter) {
+            wording::limit_notice(policy, standing)
+        } else {
+            None
         },
     })
 }

@@ -122,7 +122,7 @@ fn grant(
         return Err(wrong_count(part, gpu, limits, *slices));
     }
     if wanted.has_wholes() {
-        let slice = SliceOrShards::of(gpu, limits);
+        let slice = SliceOrShards::from_limits(gpu, limits);
         return Err(refuse(part, Reason::SliceAndGpus { slice }));
     }
     Ok(Grant {
@@ -261,11 +261,14 @@ fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Foun
             },
         ));
     }
-    let asked = u64::from(per_gpu).checked_div(units);
-    let asked = asked.and_then(|size| u32::try_from(size).ok());
+    let asked = u64::from(per_gpu)
+        .checked_div(units)
+        .and_then(|size| u32::try_from(size).ok());
     let nearest = sizes_around(gpu, asked).filter_map(|size| Some((mps.units(size)?, size)));
-    let offered = [1].iter().chain(gpu.slices());
-    let offered = offered.filter_map(|&size| mps.units(size));
+    let offered = [1]
+        .iter()
+        .chain(gpu.slices())
+        .filter_map(|&size| mps.units(size));
     Err(refuse(
         part,
         Reason::MpsUnits {

@@ -75,9 +75,10 @@ impl<'a> GpuDemand<'a> {
             demand.add(policy, None, gpus);
         }
         if demand.text.is_empty() {
-            demand.text = match request.exclusive {
-                true => "--exclusive".to_string(),
-                false => "this job".to_string(),
+            demand.text = if request.exclusive {
+                "--exclusive".to_string()
+            } else {
+                "this job".to_string()
             };
         }
         demand

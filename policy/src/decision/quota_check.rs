@@ -150,8 +150,10 @@ impl Ceilings<'_> {
             ([(gpu, asked)], []) => (gpu, asked, quota.mig.get(gpu.name()).copied()),
             ([], [(gpu, asked)]) => {
                 let of_type = quota.shards_of.get(gpu.name()).copied();
-                let shards = [quota.shards, quota.max_shards_per_job, of_type];
-                let shards = shards.into_iter().flatten().min();
+                let shards = [quota.shards, quota.max_shards_per_job, of_type]
+                    .into_iter()
+                    .flatten()
+                    .min();
                 let by_shards = shards.map(|shards| shards / u64::from(gpu.shards_per_gpu()));
                 let most = [quota.whole_gpus, by_shards].into_iter().flatten().min();
                 (gpu, asked, most)
@@ -163,10 +165,10 @@ impl Ceilings<'_> {
             }
             _ => return None,
         };
-        let most = most.filter(|most| *most > 0 && most < asked && !self.demand.is_for_each)?;
+        let count = most.filter(|most| *most > 0 && most < asked && !self.demand.is_for_each)?;
         Some(Less::WholeGpus {
             gpu_type: gpu.name().to_string(),
-            count: most,
+            count,
         })
     }
 }

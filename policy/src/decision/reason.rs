@@ -282,7 +282,7 @@ pub(crate) enum SliceOrShards {
 }
 
 impl SliceOrShards {
-    pub(crate) fn of(gpu: &GpuType, limits: &Limits) -> Self {
+    pub(crate) fn from_limits(gpu: &GpuType, limits: &Limits) -> Self {
         match gpu.slice_of_shards(u64::from(limits.share().shards())) {
             Some(_) => Self::Slice(*limits),
             None => Self::Shards(*limits),

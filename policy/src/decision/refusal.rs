@@ -57,7 +57,7 @@ impl Refusal {
     }
 
     fn words(&self) -> Words {
-        let Words { message, hint } = wording::of(&self.reason, &self.asked, &self.may);
+        let Words { message, hint } = wording::explain(&self.reason, &self.asked, &self.may);
         let message = match self.asked.as_str() {
             "" => message,
             asked => format!("{asked}: {message}"),

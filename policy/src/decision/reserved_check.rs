@@ -29,7 +29,7 @@ pub(crate) fn pass(
             start: next.start_local().unwrap_or_default(),
             end: next.end_local(),
             reason: next.reason().to_string(),
-            instead: next.of().to_string(),
+            instead: next.base_type().to_string(),
             is_own: submitter.is(next.holder()) == Some(true),
         }
     } else {
@@ -64,6 +64,6 @@ fn reserved(one: &Reservable) -> Reason {
         holder: one.holder().clone(),
         end: one.end_local(),
         reason: one.reason().to_string(),
-        instead: one.of().to_string(),
+        instead: one.base_type().to_string(),
     }
 }

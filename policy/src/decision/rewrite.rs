@@ -40,7 +40,7 @@ struct Slice<'a> {
 impl Slice<'_> {
     /// The slice as the user may ask for it.
     fn asked(&self) -> SliceOrShards {
-        SliceOrShards::of(self.gpu, self.limits)
+        SliceOrShards::from_limits(self.gpu, self.limits)
     }
 
     fn refuse(&self, reason: Reason) -> Refusal {

@@ -20,7 +20,7 @@ pub use limits::may_hold;
 pub(crate) use phrases::Words;
 
 /// The sentences of a refusal of `asked`.
-pub(crate) fn of(reason: &Reason, asked: &str, may: &May) -> Words {
+pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
     match reason {
         Reason::NoPolicy => words(
             format!(
@@ -153,13 +153,14 @@ pub(crate) fn of(reason: &Reason, asked: &str, may: &May) -> Words {
         ),
         Reason::SliceAndGpus { slice } => words(
             "a job cannot have a slice and whole GPUs",
-            match may.whole {
-                true => format!(
+            if may.whole {
+                format!(
                     "use only the slice, {}, or only whole GPUs, {}",
                     part(slice),
                     whole_gpu(slice)
-                ),
-                false => format!("use only the slice, {}", part(slice)),
+                )
+            } else {
+                format!("use only the slice, {}", part(slice))
             },
         ),
         Reason::UnknownSliceType {
@@ -190,27 +191,30 @@ pub(crate) fn of(reason: &Reason, asked: &str, may: &May) -> Words {
         ),
         Reason::SeveralNodes { nodes, slice } => words(
             format!("a slice is part of one GPU, but --nodes={nodes} requests {nodes} nodes"),
-            match may.whole {
-                true => format!(
+            if may.whole {
+                format!(
                     "use {} --nodes=1, or {} for whole GPUs on several nodes",
                     part(slice),
                     whole_gpu(slice)
-                ),
-                false => format!("use {} --nodes=1", part(slice)),
+                )
+            } else {
+                format!("use {} --nodes=1", part(slice))
             },
         ),
         Reason::ExclusiveSlice { gpu_type } => words(
             "--exclusive requests a node without other jobs, but a slice shares its GPU",
-            match may.whole {
-                true => format!("omit --exclusive, or use {} --exclusive", gpus(gpu_type, 1)),
-                false => "omit --exclusive".to_string(),
+            if may.whole {
+                format!("omit --exclusive, or use {} --exclusive", gpus(gpu_type, 1))
+            } else {
+                "omit --exclusive".to_string()
             },
         ),
         Reason::SliceFrequency { gpu_type } => words(
             "--gpu-freq would set the clock of a GPU that other jobs share",
-            match may.whole {
-                true => format!("omit --gpu-freq, or use it with {}", gpus(gpu_type, 1)),
-                false => "omit --gpu-freq".to_string(),
+            if may.whole {
+                format!("omit --gpu-freq, or use it with {}", gpus(gpu_type, 1))
+            } else {
+                "omit --gpu-freq".to_string()
             },
         ),
         Reason::CpusPerGpu {
@@ -306,12 +310,13 @@ pub(crate) fn of(reason: &Reason, asked: &str, may: &May) -> Words {
                 "reserved for {} from {start} to {end} ({reason})",
                 holder.called()
             ),
-            match is_own {
-                true => format!(
+            if *is_own {
+                format!(
                     "you can use it from {start}; until then {}",
                     another_gpu(instead, may)
-                ),
-                false => another_gpu(instead, may),
+                )
+            } else {
+                another_gpu(instead, may)
             },
         ),
         Reason::MayBeReserved {

@@ -103,13 +103,13 @@ impl Environment {
         for (gpu, place) in read.compute.iter_mut().enumerate() {
             *place = compute(Some(gpu))?;
         }
-        let limits = (0..MAX_GPUS).any(|gpu| read.of(gpu) != OwnLimits::default());
+        let limits = (0..MAX_GPUS).any(|gpu| read.for_gpu(gpu) != OwnLimits::default());
         let limits = limits || read.all != OwnLimits::default();
         Ok(limits.then_some(read))
     }
 
     /// The limits of the GPU with this number in CUDA's order.
-    pub fn of(&self, gpu: usize) -> OwnLimits {
+    pub fn for_gpu(&self, gpu: usize) -> OwnLimits {
         let memory = self.memory.get(gpu).copied().flatten();
         let compute = self.compute.get(gpu).copied().flatten();
         OwnLimits {
@@ -169,16 +169,16 @@ mod tests {
             ("CUDA_DEVICE_SM_LIMIT_1", "12.5"),
         ]);
         let read = read.unwrap().unwrap();
-        assert_eq!(read.of(0), limits("4G", "0"));
-        assert_eq!(read.of(1), limits("0", "12.5"));
-        assert_eq!(read.of(99), limits("4G", "0"));
+        assert_eq!(read.for_gpu(0), limits("4G", "0"));
+        assert_eq!(read.for_gpu(1), limits("0", "12.5"));
+        assert_eq!(read.for_gpu(99), limits("4G", "0"));
     }
 
     #[test]
     fn one_gpus_variable_alone_is_a_limit() {
         let read = read(&[("CUDA_DEVICE_SM_LIMIT_31", "25")]).unwrap().unwrap();
-        assert_eq!(read.of(31), limits("0", "25"));
-        assert_eq!(read.of(0), OwnLimits::default());
+        assert_eq!(read.for_gpu(31), limits("0", "25"));
+        assert_eq!(read.for_gpu(0), OwnLimits::default());
     }
 
     #[test]

@@ -242,9 +242,10 @@ impl<'a> Lines<'a> {
         // Every line ends in a line feed: a text that was cut off is not valid.
         let lines = Self(text.strip_suffix('\n').ok_or(ConfError::Line)?);
         let count = split(lines.0, b'\n').count();
-        match lines.pairs().count() == count {
-            true => Ok(lines),
-            false => Err(ConfError::Line),
+        if lines.pairs().count() == count {
+            Ok(lines)
+        } else {
+            Err(ConfError::Line)
         }
     }
 
@@ -284,9 +285,10 @@ impl<'a> Lines<'a> {
             self.all_devices_have(MEMORY, memory) && self.all_devices_have(COMPUTE, compute);
         if mode == WHOLE {
             let limit = memory.or(compute).or(gpu_type).or(shards);
-            return match limit.is_none() && devices_agree {
-                true => Ok(None),
-                false => Err(ConfError::Contradiction(MODE)),
+            return if limit.is_none() && devices_agree {
+                Ok(None)
+            } else {
+                Err(ConfError::Contradiction(MODE))
             };
         }
         if !devices_agree {
@@ -302,12 +304,13 @@ impl<'a> Lines<'a> {
             memory,
             Mode::parse(mode)?,
         )?;
-        match prints_as(
+        if prints_as(
             &limits.percent(),
             compute.ok_or(ConfError::Missing(COMPUTE))?,
         ) {
-            true => Ok(Some(limits)),
-            false => Err(ConfError::Contradiction(COMPUTE)),
+            Ok(Some(limits))
+        } else {
+            Err(ConfError::Contradiction(COMPUTE))
         }
     }
 }

@@ -148,7 +148,7 @@ impl Share {
     }
 
     /// This part of `amount`, rounded down, so that the parts of a GPU never add up to more than it.
-    pub const fn of(self, amount: u64) -> u64 {
+    pub const fn part_of(self, amount: u64) -> u64 {
         // Both factors fit in 64 bits: `amount` is MiB or nanoseconds of one GPU, `shards` is at most 100.
         amount.saturating_mul(self.shards() as u64) / self.per_gpu() as u64
     }

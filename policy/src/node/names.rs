@@ -61,7 +61,7 @@ mod tests {
     const CONF: &str = "SOFTMIG_JOB=8\nSOFTMIG_UID=2001\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n";
 
     #[test]
-    fn names_are_written_beside_what_the_library_reads_and_no_other_line_comes_of_them() {
+    fn names_are_written_beside_the_limits_and_add_no_line() {
         let names = Names::checked(Some("alice"), Some("phys-1"), Some(3001));
         let text = format!("{CONF}{names}");
         assert_eq!(

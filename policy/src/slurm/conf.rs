@@ -56,9 +56,10 @@ pub fn lines(text: &str) -> Vec<(usize, String)> {
         }
         goes_on = begun.is_some();
     }
-    let lines = all.into_iter();
-    let lines = lines.map(|(number, line)| (number, without_comment(&line).trim().to_string()));
-    lines.filter(|(_, line)| !line.is_empty()).collect()
+    all.into_iter()
+        .map(|(number, line)| (number, without_comment(&line).trim().to_string()))
+        .filter(|(_, line)| !line.is_empty())
+        .collect()
 }
 
 fn without_comment(line: &str) -> &str {
@@ -106,9 +107,10 @@ pub fn pairs(line: &str) -> Vec<(String, String)> {
 
 /// The value of the first such pair with this key. Slurm takes keys in upper and lower case.
 pub fn value<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
-    let mut pairs = pairs.iter();
-    let pair = pairs.find(|(name, _)| name.eq_ignore_ascii_case(key));
-    pair.map(|(_, value)| value.as_str())
+    pairs
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(key))
+        .map(|(_, value)| value.as_str())
 }
 
 /// The `KEY=VALUE` pairs of a line that scontrol prints. A value with a blank is cut off there.

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_this_node_and_none_where_a_users_words_differ() {
+    fn places_are_this_nodes_or_none_if_a_users_words_differ() {
         let here =
             "JobId=1 Nodes=n1 GRES=shard:l40s:1(0/4,1/4) Nodes=n2 GRES=shard:l40s:1(1/4,0/4)";
         let indices = |answer: &str| GpuList::on_node(answer, "n1").map(|list| list.indices);

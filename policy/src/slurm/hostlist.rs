@@ -213,9 +213,12 @@ pub fn compress<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
         }
         let text: Vec<String> = ranges
             .iter()
-            .map(|(first, last)| match first == last {
-                true => format!("{first:0width$}"),
-                false => format!("{first:0width$}-{last:0width$}"),
+            .map(|(first, last)| {
+                if first == last {
+                    format!("{first:0width$}")
+                } else {
+                    format!("{first:0width$}-{last:0width$}")
+                }
             })
             .collect();
         lists.push(match text.as_slice() {

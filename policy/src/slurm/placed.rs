@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_the_gres_of_its_nodes_and_none_where_its_users_words_differ() {
+    fn a_job_has_its_nodes_gres_or_none_if_its_users_words_differ() {
         let own =
             "Nodes=n[1-2] CPU_IDs=0 Mem=1 GRES=gpu:l40s:1(IDX:0) Nodes=n3 CPU_IDs=0 Mem=1 GRES=";
         let is_its = |node: &str| ["n1", "n2", "n3"].contains(&node);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn people_are_in_the_class_that_names_them_then_their_account_then_their_group() {
+fn a_class_is_found_by_user_then_account_then_group() {
     let policy = policy(CLASSES);
     let qos = |submitter| passed(ask(&policy, "gpu:l40s.4:1", submitter)).qos;
     let named = |name: &str| Some(name.to_string());

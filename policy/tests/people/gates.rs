@@ -150,7 +150,7 @@ fn too_many_reservations_open_nothing() {
 }
 
 #[test]
-fn a_client_meets_the_same_gates_and_one_that_is_too_large_is_closed() {
+fn a_client_meets_the_same_gates_and_large_ones_are_closed() {
     let submitter = |reservation: &str| Submitter {
         reservation: Some(reservation.into()),
         ..alice()

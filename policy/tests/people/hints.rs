@@ -155,7 +155,7 @@ fn the_notice_counts_slices() {
 }
 
 #[test]
-fn no_class_is_named_that_follows_from_an_account_which_slurm_has_yet_to_check() {
+fn no_class_is_named_by_an_account_that_slurm_has_yet_to_check() {
     let policy = policy(&format!("limit_notice = true\n{CLASSES}"));
     let notice = |submitter: Submitter| passed(ask(&policy, "gpu:h200.8:1", submitter)).notice;
     let typed = |submitter: Submitter| Submitter {

@@ -88,7 +88,7 @@ fn units_of_mps_are_slices_where_the_policy_says_so() {
 }
 
 #[test]
-fn a_slice_job_without_a_partition_takes_the_first_route_that_fits() {
+fn a_slice_job_without_partition_takes_the_first_fitting_route() {
     let policy = policy(
         "[[route]]\npartition = \"quick\"\ntypes = [\"l40s\"]\nmax_time = \"4:00:00\"\njobs = \"interactive\"\n\
          [[route]]\npartition = \"short\"\nmax_time = \"1:00:00\"\n\
@@ -310,7 +310,7 @@ fn an_unknown_type_is_refused_where_types_matter() {
 
 /// Of slices and whole GPUs alike, asked for or given by the policy.
 #[test]
-fn what_all_jobs_of_a_class_may_not_hold_together_is_refused_to_one() {
+fn more_than_a_class_may_hold_together_is_refused_to_one_job() {
     let policy = policy(
         "[defaults]\nshards = 8\nwhole_gpus = 2\nmig = {}\ncpus = 4\nhost_memory_mib = 16000\nmax_cpus_per_shard = 64\n",
     );
@@ -374,7 +374,7 @@ fn what_cannot_be_read_is_not_taken_for_something_else() {
 }
 
 #[test]
-fn a_name_in_other_letters_or_a_slice_without_its_name_is_not_passed_on() {
+fn names_in_other_letters_and_nameless_slices_are_not_passed_on() {
     let policy = policy("");
     for (text, meant) in [
         ("GPU:l40s.4:1", "did you mean --gres=gpu:l40s.4:1?"),

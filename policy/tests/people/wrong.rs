@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
+fn an_incomplete_or_contradictory_policy_is_refused() {
     for (text, expected) in [
         (
             "[classes.a]\nmembers = { users = [\"x\"] }",

@@ -81,7 +81,7 @@ pub(crate) fn look(
 pub(crate) fn kept(node: &Node, model: &str) -> Result<Proof, String> {
     let driver = proofs::driver_version(node).ok_or("the driver's version is not known")?;
     let proofs = Proofs::read(node)?;
-    let proof = proofs.of(model, &driver).cloned();
+    let proof = proofs.find(model, &driver).cloned();
     proof.ok_or_else(|| {
         format!("not measured with driver {driver} yet: run 'softmig check --node' as root")
     })

@@ -52,7 +52,7 @@ fn kind_at<'a>(policy: &'a Policy, kind: &'a str, now: i64) -> &'a str {
     let mut of = None;
     for reservable in policy.reservables().iter().filter(|own| own.kind() == kind) {
         match reservable.window(now) {
-            Window::Over => of = Some(reservable.of()),
+            Window::Over => of = Some(reservable.base_type()),
             Window::Ahead | Window::Open => return kind,
         }
     }

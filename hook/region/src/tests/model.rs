@@ -159,7 +159,7 @@ fn what_one_gave_back_another_can_have() {
 
 /// A context, say, of a process that came when all was taken.
 #[test]
-fn what_was_charged_beyond_the_limit_comes_back_as_room_only_below_it() {
+fn a_refund_beyond_the_limit_makes_room_only_below_it() {
     let part = Part::new(2);
     let gpu = part.gpu();
     gpu.reserve(0, 8, 10).unwrap();

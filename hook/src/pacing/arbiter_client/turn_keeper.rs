@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use softmig_region::seat::{CONTENDED, OPEN, Seat};
 
-use super::{ArbiterClient, Flight, IDLE_KEEPS_NS, MAX_SLEEP_NS};
+use super::{ArbiterClient, IDLE_KEEPS_NS, MAX_SLEEP_NS, WorkInFlight};
 use crate::os;
 
 /// Interval at which a turn is looked after that no other job waits for.
@@ -33,7 +33,7 @@ impl ArbiterClient {
         // SeqCst: a thread that launches now sees this, or is seen.
         self.asleep.store(1, Ordering::SeqCst);
         let is_over = !is_idle() || self.waiting.load(Ordering::SeqCst) > 0;
-        let longest = match (is_over, self.are_off()) {
+        let longest = match (is_over, self.is_steered()) {
             (false, _) => FOR_EVER_NS,
             (true, false) => MAX_SLEEP_NS,
             (true, true) => SOON_NS,
@@ -54,7 +54,12 @@ impl ArbiterClient {
 
     /// The next duty of the thread that looks after turns, while others launch, wait or do something else. `is_idle` if
     /// nothing was launched for a while.
-    pub(in crate::pacing) fn attend(&self, now: u64, flight: &Flight<'_>, is_idle: bool) -> Duty {
+    pub(in crate::pacing) fn attend(
+        &self,
+        now: u64,
+        flight: &WorkInFlight<'_>,
+        is_idle: bool,
+    ) -> Duty {
         let in_flight = flight.time;
         let Some(seat) = self.seat() else {
             return Duty::End;
@@ -70,14 +75,14 @@ impl ArbiterClient {
         let is_busy = in_flight > 0 || self.waiting.load(Ordering::SeqCst) > 0 || !is_idle;
         if turn & CONTENDED == 0 {
             if !is_busy {
-                seat.wish().store(0, Ordering::SeqCst);
+                seat.wants_gpu().store(0, Ordering::SeqCst);
                 return Duty::Rest;
             }
             self.want(seat, now);
             if self.is_gone(seat, now) {
                 return Duty::End;
             }
-            return Duty::Look(if self.are_off() {
+            return Duty::Look(if self.is_steered() {
                 SAMPLE_EVERY_NS
             } else {
                 LOOK_EVERY_NS
@@ -101,7 +106,7 @@ impl ArbiterClient {
     }
 
     /// The turn is over: answers as soon as its work is.
-    fn finish(&self, seat: &Seat, now: u64, flight: &Flight<'_>) -> Duty {
+    fn finish(&self, seat: &Seat, now: u64, flight: &WorkInFlight<'_>) -> Duty {
         if let Some(more) = self.answer(seat, flight, self.wish(), now) {
             // A thread that waits for the next turn looks by itself.
             let shortest = if self.wish() == 0 { 50_000 } else { 500_000 };

@@ -5,7 +5,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use softmig_driver_sys::cuda::CUcontext;
 
-use super::super::captures::{self, Named};
+use super::super::captures::{self, StreamGuard};
 use super::super::estimates::Key;
 use super::super::streams::StreamSlot;
 use super::super::work::RecordEvent;
@@ -108,10 +108,10 @@ impl PacedGpu {
         if let Some(slot) = slot {
             slot.launch();
         }
-        if !self.turns.are_sampled() {
+        if !self.arbiter.is_sampling() {
             // Either this thread sees that the sampling thread sleeps, or that thread sees this launch.
             fence(Ordering::SeqCst);
-            self.turns.wake();
+            self.arbiter.wake();
         }
         Ticket {
             gpu: self,
@@ -129,14 +129,14 @@ impl PacedGpu {
     /// gone to sleep, so it is woken.
     #[inline]
     pub(super) fn launched_at_once(&self, slot: Option<&StreamSlot>) {
-        if self.turns.are_sampled() {
+        if self.arbiter.is_sampling() {
             return;
         }
         if let Some(slot) = slot {
             slot.launch();
         }
         fence(Ordering::SeqCst);
-        self.turns.wake();
+        self.arbiter.wake();
     }
 
     /// Tells the arbiter whether there is work now. Returns whether there is, or was since the last time.
@@ -147,7 +147,7 @@ impl PacedGpu {
         // Captured launches do not run.
         let ran = if captures::are_any() { 0 } else { launched };
         let counted = samples.counted(now, has_work, ran);
-        self.turns.tell_work(now, has_work, counted);
+        self.arbiter.tell_work(now, has_work, counted);
         has_work || launched > 0
     }
 
@@ -155,7 +155,7 @@ impl PacedGpu {
     pub(super) fn stop_sampling(&self) -> bool {
         /// Far longer than a processor takes to show others what it wrote.
         const VISIBLE_AFTER_NS: u64 = 50_000;
-        self.turns.set_sampled(false);
+        self.arbiter.set_sampling(false);
         os::nap(VISIBLE_AFTER_NS);
         self.has_launched()
     }
@@ -183,9 +183,10 @@ impl PacedGpu {
         let recently = now.saturating_sub(FORGET_AFTER_NS);
         let ask = |are_latest: bool| {
             let slots = || {
-                let slots = self.streams.each();
-                let slots = slots.filter(move |slot| (slot.since() >= last) == are_latest);
-                slots.filter(move |slot| !slot.is_done() || slot.since() > recently)
+                self.streams
+                    .each()
+                    .filter(move |slot| (slot.since() >= last) == are_latest)
+                    .filter(move |slot| !slot.is_done() || slot.since() > recently)
             };
             // If there are too many streams, each sample asks others of them.
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
@@ -207,8 +208,8 @@ fn is_busy(slot: &StreamSlot, now: u64) -> bool {
     let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.
     let is_busy = within(context, || {
-        let named = Named::of(slot, stream);
-        named.is_some_and(|_named| relaxed(|| stream.is_busy()))
+        let guard = StreamGuard::acquire(slot, stream);
+        guard.is_some_and(|_guard| relaxed(|| stream.is_busy()))
     });
     if is_busy {
         slot.note(now);

@@ -4,9 +4,9 @@ use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
-use super::super::captures::{Named, wait_for_others};
+use super::super::captures::{StreamGuard, wait_for_others};
 use super::super::estimates::{Key, UNKNOWN_NS};
-use super::super::events::{Alone, Marks, Reached, far_beyond};
+use super::super::events::{Alone, Reached, StreamEvents, far_beyond};
 use super::super::streams::StreamSlot;
 use super::{CHARGE_LIGHT_NS, PacedGpu, Ticket};
 use crate::driver::stream::{Stream, relaxed};
@@ -44,7 +44,7 @@ impl PacedGpu {
     pub(super) fn settle_by_time(
         &self,
         slot: &StreamSlot,
-        marks: &mut Marks,
+        marks: &mut StreamEvents,
         stream: Option<Stream>,
     ) {
         if !marks.is_empty() || !slot.has_pending() {
@@ -55,7 +55,7 @@ impl PacedGpu {
             return;
         };
         if let Some(stream) = stream.filter(|_| time > ASK_AFTER_NS)
-            && let Some(_named) = Named::of(slot, stream)
+            && let Some(_guard) = StreamGuard::acquire(slot, stream)
             && stream.is_busy()
         {
             marks.end_late(slot, stream);
@@ -92,7 +92,7 @@ impl PacedGpu {
         if stream.is_capturing() {
             return;
         }
-        let known = self.estimates.of(ticket.key);
+        let known = self.estimates.find(ticket.key);
         let cost = known.map_or(UNKNOWN_NS, |known| known.time);
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
         let Some(slot) = self.streams.slot(stream, self.context()) else {
@@ -135,7 +135,7 @@ impl PacedGpu {
 
     /// The same for a stream that may be captured.
     fn mark_end(&'static self, slot: &StreamSlot, stream: Stream) {
-        if let Some(_named) = Named::of(slot, stream) {
+        if let Some(_guard) = StreamGuard::acquire(slot, stream) {
             self.mark(slot, stream, None, 1);
         }
     }
@@ -155,10 +155,10 @@ impl PacedGpu {
     /// Notes that the program has waited for a stream, or for all. Work that is known so well that it has no event took
     /// as long as the wait, if that was far longer than expected.
     pub(in crate::pacing) fn note_wait(&'static self, stream: Option<Stream>, waited: u64) {
-        if let Some(own) = self.own().filter(|it| it.pull.is_several()) {
+        if let Some(cap) = self.job_cap().filter(|it| it.coscheduling.is_several()) {
             self.settle();
             if self.in_flight.load(Ordering::Relaxed) == 0 {
-                own.pull.moved(os::nanoseconds(), None);
+                cap.coscheduling.moved(os::nanoseconds(), None);
             }
         }
         if waited < ASK_AFTER_NS {
@@ -233,7 +233,10 @@ impl PacedGpu {
     /// The same, on all GPUs of this process: no other thread may look at those.
     pub(super) fn settle_several(&'static self) {
         self.settle();
-        if self.own().is_some_and(|own| own.pull.is_several()) {
+        if self
+            .job_cap()
+            .is_some_and(|cap| cap.coscheduling.is_several())
+        {
             let others = |gpu: &'static Self| {
                 if !core::ptr::eq(gpu, self) {
                     gpu.settle_reached();
@@ -243,7 +246,7 @@ impl PacedGpu {
         }
     }
 
-    pub(super) fn settle_marks(&self, slot: &StreamSlot, marks: &mut Marks) {
+    pub(super) fn settle_marks(&self, slot: &StreamSlot, marks: &mut StreamEvents) {
         if marks.is_empty() {
             return;
         }
@@ -257,11 +260,11 @@ impl PacedGpu {
             slot.note(now);
             is_any = true;
         }
-        if is_any && let Some(own) = self.own() {
+        if is_any && let Some(cap) = self.job_cap() {
             let in_flight = self.time_in_flight();
             let here = marks.first_cost().unwrap_or_else(|| slot.pending_cost());
             let next = if here > 0 { here } else { in_flight };
-            own.pull.moved(now, (in_flight > 0).then_some(next));
+            cap.coscheduling.moved(now, (in_flight > 0).then_some(next));
         }
     }
 
@@ -272,7 +275,7 @@ impl PacedGpu {
             return;
         }
         let start = reached.began();
-        let is_early = reached.is_start_early || mark.is_late && self.turns.is_new(mark.since);
+        let is_early = reached.is_start_early || mark.is_late && self.arbiter.is_new(mark.since);
         let start = if is_early {
             start.max(reached.end.saturating_sub(work.cost))
         } else {
@@ -287,7 +290,7 @@ impl PacedGpu {
             reached.end.min(start.saturating_add(work.cost))
         };
         let time = if is_timed {
-            self.times.covered.hold().add(start, end)
+            self.times.busy_intervals.hold().add(start, end)
         } else {
             work.cost
         };
@@ -302,7 +305,7 @@ impl PacedGpu {
             time.saturating_add(unseen(reached, time))
         };
         // Without turns, others' work is between the events as well.
-        let is_mixed = self.turns.are_off();
+        let is_mixed = self.arbiter.is_steered();
         let teaches = is_timed && !mark.is_late && !is_early && !is_mixed;
         if let Some(key) = work.key.filter(|_| teaches)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
@@ -318,7 +321,7 @@ impl PacedGpu {
         if is_exact && !is_early {
             // An estimate that is not sure teaches nothing, but the earlier value must not be kept for ever.
             let estimated = if work.is_unsure { time } else { work.cost };
-            self.overlap.note(estimated, time);
+            self.concurrency.note(estimated, time);
         }
         self.count(time, now);
         self.give_back(work.cost);
@@ -326,7 +329,7 @@ impl PacedGpu {
 
     /// The time that a launch took, without time in which it may have waited for another GPU.
     fn without_waiting(&self, key: Key, time: u64) -> u64 {
-        let known = self.estimates.of(key);
+        let known = self.estimates.find(key);
         match known.filter(|_| self.is_unsteady.load(Ordering::Relaxed)) {
             Some(known) => time.min(known.time.saturating_mul(2)),
             None => time,
@@ -339,11 +342,11 @@ impl PacedGpu {
             .used
             .fetch_add(time, Ordering::Relaxed)
             .saturating_add(time);
-        self.turns.used(used);
+        self.arbiter.used(used);
         self.stalled.store(0, Ordering::Relaxed);
-        if let Some(own) = self.own() {
-            own.charge(now, time, self.time_in_flight());
-            let is_unsteady = own.is_together(now);
+        if let Some(cap) = self.job_cap() {
+            cap.charge(now, time, self.time_in_flight());
+            let is_unsteady = cap.is_together(now);
             self.is_unsteady.store(is_unsteady, Ordering::Relaxed);
         }
         // Less is left.
@@ -438,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_with_an_unseen_beginning_costs_its_estimate_unless_it_took_far_longer() {
+    fn work_with_an_unseen_beginning_costs_its_estimate() {
         // The first of a turn: the event before it was the last of the one before.
         let first = |most, cost| since_launched(9_000_000, most, cost);
         assert_eq!(first(190_000, 120_000), 120_000);

@@ -5,7 +5,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_policy::node::job_conf::MAX_GPUS;
 
-use super::super::job_cap::Own;
+use super::super::job_cap::JobCap;
 use super::PacedGpu;
 use crate::driver::{cuda_queries, device};
 use crate::identity::share;
@@ -29,12 +29,14 @@ impl PacedGpu {
             }
             device
         };
-        Self::of(device)
+        Self::for_device(device)
     }
 
     /// The GPU with this number, likewise.
     #[inline]
-    pub(in crate::pacing) fn of(device: CUdevice) -> Result<Option<&'static Self>, CUresult> {
+    pub(in crate::pacing) fn for_device(
+        device: CUdevice,
+    ) -> Result<Option<&'static Self>, CUresult> {
         let entry = usize::try_from(device).ok().and_then(|at| GPUS.get(at));
         let entry = entry.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         match entry.get().filter(|gpu| !gpu.is_wiped()) {
@@ -46,7 +48,7 @@ impl PacedGpu {
 
     /// Whether this is a fork's child in which nothing was launched yet.
     pub(super) fn is_wiped(&self) -> bool {
-        self.own().is_none()
+        self.job_cap().is_none()
     }
 
     /// The GPU with this number, if anything was launched there and its time is limited.
@@ -69,7 +71,7 @@ fn meet(device: CUdevice, entry: &Kept<PacedGpu>) -> Result<Option<&'static Pace
     let _errno = Errno::save();
     // The entry of the parent, which the fork has wiped.
     let before = entry.get().filter(|gpu| gpu.is_wiped());
-    match (share::of(device), device::uuid(device)) {
+    match (share::for_device(device), device::uuid(device)) {
         (Some(None), _) => {
             entry.give_up(before);
             Ok(entry.get())
@@ -86,9 +88,9 @@ fn meet(device: CUdevice, entry: &Kept<PacedGpu>) -> Result<Option<&'static Pace
 /// One of which this process has such a share.
 fn new(uuid: CUuuid, share: u32) -> Option<Fresh<PacedGpu>> {
     let ledger = ledger_of(&uuid)?;
-    let own = Fresh::new(Own::new(ledger, share, uuid)).ok()?;
+    let cap = Fresh::new(JobCap::new(ledger, share, uuid)).ok()?;
     // A child of a fork has no work on the GPU, no seat, and not the threads that held locks.
     let (gpu, _) = Fresh::<PacedGpu>::zeroed().ok()?;
-    gpu.own.keep(own.leaked());
+    gpu.job_cap.keep(cap.leaked());
     Some(gpu)
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use super::super::arbiter_client::turn_keeper::Duty;
-use super::super::job_cap::Own;
+use super::super::job_cap::JobCap;
 use super::super::turn_thread;
 use super::super::work::Admission;
 use super::at_once::Samples;
@@ -26,7 +26,7 @@ impl PacedGpu {
     #[cold]
     pub(super) fn wait(&'static self, cost: u64, is_known: bool) {
         let _exact = os::Exact::timers();
-        self.turns.wait_begins();
+        self.arbiter.wait_begins();
         let known = is_known.then_some(cost);
         let mut patience = Patience::new(self);
         // Work of which nothing is known mostly takes less.
@@ -67,8 +67,8 @@ impl PacedGpu {
                 }
                 Admission::WaitForTurn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
-                    let look_in = self.own().and_then(|own| own.pull.look_in(now));
-                    self.turns.sleep(turn, now, in_flight, look_in);
+                    let look_in = self.job_cap().and_then(|cap| cap.coscheduling.look_in(now));
+                    self.arbiter.sleep(turn, now, in_flight, look_in);
                     if in_flight < WINDOW_NS {
                         // Only the turn keeps it waiting.
                         patience = Patience::new(self);
@@ -76,28 +76,29 @@ impl PacedGpu {
                 }
             }
         }
-        self.turns.wait_ends();
+        self.arbiter.wait_ends();
     }
 
     fn may(&'static self, now: u64, in_flight: u64) -> Admission {
-        let Some(own) = self.own() else {
+        let Some(cap) = self.job_cap() else {
             return Admission::InFlight(u64::MAX);
         };
         let used = self.used.load(Ordering::Relaxed);
-        self.take_seat(own, used, now);
-        let turn = self.with_flight(in_flight, |flight| self.turns.may(now, flight));
+        self.take_seat(cap, used, now);
+        let turn = self.with_flight(in_flight, |flight| self.arbiter.may(now, flight));
         match turn {
             Some(may) => {
-                self.turns.come_together(own.is_together(now));
-                own.pull.in_turns(may, now, used)
+                self.arbiter.come_together(cap.is_together(now));
+                cap.coscheduling.in_turns(may, now, used)
             }
-            None => own.may(now, in_flight, used),
+            None => cap.may(now, in_flight, used),
         }
     }
 
     /// Asks the arbiter for a seat, unless there is one.
-    fn take_seat(&'static self, own: &Own, used: u64, now: u64) {
-        if self.turns.join(own.uuid(), used, now) && !self.is_attended.swap(true, Ordering::SeqCst)
+    fn take_seat(&'static self, cap: &JobCap, used: u64, now: u64) {
+        if self.arbiter.join(cap.uuid(), used, now)
+            && !self.is_attended.swap(true, Ordering::SeqCst)
         {
             turn_thread::start(self);
         }
@@ -105,9 +106,9 @@ impl PacedGpu {
 
     /// The same before anything is launched.
     pub(in crate::pacing) fn take_seat_early(&'static self) {
-        if let Some(own) = self.own() {
+        if let Some(cap) = self.job_cap() {
             let used = self.used.load(Ordering::Relaxed);
-            self.take_seat(own, used, os::nanoseconds());
+            self.take_seat(cap, used, os::nanoseconds());
         }
     }
 
@@ -116,17 +117,17 @@ impl PacedGpu {
         let mut last = 0;
         let mut samples = Samples::default();
         loop {
-            let is_sampled = self.turns.are_off();
-            self.turns.set_sampled(is_sampled);
+            let is_sampled = self.arbiter.is_steered();
+            self.arbiter.set_sampling(is_sampled);
             let is_at_work = is_sampled && self.sample(&mut samples);
             // Relaxed: a launch meanwhile is seen by what is in flight.
             let launched = self.last.load(Ordering::Relaxed);
             let is_same = core::mem::replace(&mut last, launched) == launched;
             let rests = is_same && !is_at_work;
             let in_flight = self.time_in_flight();
-            let turn = self.turns.turn();
+            let turn = self.arbiter.turn();
             let duty = self.with_flight(in_flight, |flight| {
-                self.turns.attend(os::nanoseconds(), flight, rests)
+                self.arbiter.attend(os::nanoseconds(), flight, rests)
             });
             match duty {
                 Duty::End => break,
@@ -137,7 +138,7 @@ impl PacedGpu {
                     }
                     let is_idle =
                         || self.in_flight.load(Ordering::SeqCst) == 0 && !self.has_launched();
-                    self.turns.rest(turn, is_idle);
+                    self.arbiter.rest(turn, is_idle);
                     samples.wake();
                 }
                 Duty::Look(time) => {
@@ -165,19 +166,19 @@ impl PacedGpu {
                         }
                     };
                     if idle().is_some() {
-                        self.turns.give_back(idle);
+                        self.arbiter.give_back(idle);
                     }
                 }
             }
         }
         // Without an arbiter launches wait for the job's own cap again.
-        self.turns.set_sampled(false);
+        self.arbiter.set_sampling(false);
         self.is_attended.store(false, Ordering::SeqCst);
     }
 
     /// Tells the arbiter of this process's channels.
     pub(in crate::pacing) fn tell_channels(&self) {
-        self.turns.tell_channels();
+        self.arbiter.tell_channels();
     }
 
     /// The time for which a launch of unknown time waits for work that runs: that work may just be long.
@@ -204,14 +205,14 @@ impl PacedGpu {
             .overruns
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1);
-        self.turns.overran();
+        self.arbiter.overran();
         if log::is_round(count) {
             gate::with_finding(|finding| log::say(finding, &Message::WentOn(why)));
         }
     }
 }
 
-/// The wait of a thread for its own process's work, which may wait for the thread. ArbiterClient of other jobs count too, since
+/// The wait of a thread for its own process's work, which may wait for the thread. Turns of other jobs count too, since
 /// one turn may be shorter than the wait.
 struct Patience {
     used: u64,
@@ -239,7 +240,7 @@ impl Patience {
             None => gpu.patience(),
         };
         // Other processes of the job have the GPU most of the time.
-        let least = if gpu.turns.is_shared() {
+        let least = if gpu.arbiter.is_shared() {
             SHARED_PATIENCE_NS
         } else {
             PATIENCE_NS

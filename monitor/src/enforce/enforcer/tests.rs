@@ -25,7 +25,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn sight(&self) -> (Sight, Seats) {
+    fn shows(&self) -> (Sample, Seats) {
         let owners: BTreeMap<u32, Owner> = (self.pids.iter())
             .map(|&pid| (pid, owner(Path::new("/proc"), pid)))
             .filter(|(_, owner)| matches!(owner, Owner::Process { .. }))
@@ -73,7 +73,7 @@ impl Shown {
                 finding: None,
             }],
         };
-        let sight = Sight {
+        let sample = Sample {
             report: Report {
                 gpus: vec![GpuReport {
                     uuid: Some(GPU.into()),
@@ -101,20 +101,20 @@ impl Shown {
             given: self.seats.iter().map(|&pid| (ID, pid)).collect(),
             ..Seats::default()
         };
-        (sight, seats)
+        (sample, seats)
     }
 }
 
-impl Eyes for Shown {
-    fn see(&mut self, _again: bool) -> (Sight, Seats) {
-        self.sight()
+impl Probe for Shown {
+    fn sample(&mut self, _again: bool) -> (Sample, Seats) {
+        self.shows()
     }
 
     fn arbiter_answers(&mut self) -> bool {
         self.answers
     }
 
-    fn tell_unseated(&mut self, unseated: BTreeMap<String, BTreeMap<u32, Unseated>>) {
+    fn report_unseated(&mut self, unseated: BTreeMap<String, BTreeMap<u32, Unseated>>) {
         let told = unseated.get(GPU).into_iter().flatten();
         self.told = told.map(|(&pid, of)| (pid, of.job.0)).collect();
     }
@@ -185,10 +185,10 @@ impl Stand {
         }
     }
 
-    /// Lets the daemon look so often, as long as it asks for after each look.
-    fn look(&mut self, settings: &Monitor, shown: &mut Shown, times: usize) {
+    /// Runs the daemon so often, as long as it asks for after each observation.
+    fn run(&mut self, settings: &Monitor, shown: &mut Shown, times: usize) {
         for _ in 0..times {
-            let seen = shown.sight();
+            let seen = shown.shows();
             let wait = self.enforcer.act(settings, &seen, shown);
             std::thread::sleep(wait.unwrap_or(Duration::from_millis(10)));
         }
@@ -231,7 +231,7 @@ fn who_is_asked_to_end_and_does_not_is_ended() {
         };
         std::thread::sleep(Duration::from_millis(200));
         let mut shown = stand.shown(100);
-        stand.look(&outside(), &mut shown, 8);
+        stand.run(&outside(), &mut shown, 8);
         let status = stand.children[0].wait().unwrap();
         assert_eq!(status.signal(), Some(signal), "{command:?}");
         assert_eq!(stand.tally.told().ended, 1);
@@ -248,7 +248,7 @@ fn by_default_nothing_is_ended_and_all_is_counted_once() {
         grace: Duration::ZERO,
         ..Monitor::default()
     };
-    stand.look(&settings, &mut shown, 5);
+    stand.run(&settings, &mut shown, 5);
     assert_eq!(stand.alive(), 3);
     let told = stand.tally.told();
     assert_eq!((told.end.as_str(), told.ended), ("no", 0));
@@ -268,7 +268,7 @@ fn a_node_that_does_not_enforce_ends_nothing() {
             return;
         };
         let mut shown = stand.shown(100);
-        stand.look(&outside(), &mut shown, 4);
+        stand.run(&outside(), &mut shown, 4);
         assert_eq!(stand.alive(), 1);
         assert_eq!(stand.tally.told().end, "no");
     }
@@ -286,7 +286,7 @@ fn who_is_not_where_the_measurement_has_it_is_not_ended() {
         outside_jobs: OutsideJobs::Allow,
         ..outside()
     };
-    stand.look(&settings, &mut shown, 5);
+    stand.run(&settings, &mut shown, 5);
     assert_eq!(stand.alive(), 2);
     assert_eq!(stand.tally.told().ended, 0);
     assert!(!stand.node.run.join("jobs/12").join(message::NAME).exists());
@@ -308,7 +308,7 @@ fn without_an_answer_of_the_arbiter_no_process_lacks_a_seat() {
         let mut shown = late.shown(100);
         shown.answers = answers;
         shown.seats.clear();
-        late.look(&settings, &mut shown, 4);
+        late.run(&settings, &mut shown, 4);
         // Its job pays for what it uses in any case.
         assert_eq!(shown.told, [(late.children[0].id(), 12)].into());
         let told = late.tally.told();
@@ -326,13 +326,13 @@ fn where_nothing_is_seen_no_process_is_told_to_lack_a_seat() {
     let mut shown = stand.shown(100);
     shown.seats.clear();
     let told = [(stand.children[0].id(), 12)];
-    stand.look(&Monitor::default(), &mut shown, 1);
+    stand.run(&Monitor::default(), &mut shown, 1);
     assert_eq!(shown.told, told.into());
-    let mut seen = shown.sight();
+    let mut seen = shown.shows();
     seen.0.report.error = Some("the driver is gone".into());
     stand.enforcer.act(&Monitor::default(), &seen, &mut shown);
     assert_eq!(shown.told, BTreeMap::new());
-    stand.look(&Monitor::default(), &mut shown, 1);
+    stand.run(&Monitor::default(), &mut shown, 1);
     assert_eq!(shown.told, told.into());
     stand.enforcer.rest(&mut shown);
     assert_eq!(shown.told, BTreeMap::new());

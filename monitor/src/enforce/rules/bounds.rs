@@ -11,13 +11,13 @@ pub struct Bounds {
     pub margin_part: u64,
     /// The time for which a process that has the library may work without a seat: the most that a context takes beside others.
     pub making_context: Duration,
-    /// Work without a seat in two looks is an offence if no more than this is between them. NVML does not show each process in
-    /// each of its samples.
+    /// Work without a seat in two observations is a violation if no more than this is between them. NVML does not show each
+    /// process in each of its samples.
     pub remembered: Duration,
     /// The time for which it has to be seen, apart from the grace that an administrator gives.
     pub seen_for: Duration,
-    /// In how many looks in a row.
-    pub looks: u32,
+    /// In how many observations in a row.
+    pub observations: u32,
     /// Time on a GPU is compared with what was charged in this window.
     pub window: Duration,
     /// Time is far more than was charged if it is this many times that, and the next field more.
@@ -34,7 +34,7 @@ impl Default for Bounds {
             making_context: Duration::from_secs(10),
             remembered: Duration::from_secs(5),
             seen_for: Duration::from_millis(300),
-            looks: 2,
+            observations: 2,
             window: Duration::from_secs(60),
             times_charged: 2,
             percent_beyond: 10,

@@ -1,11 +1,12 @@
-//! The figures that take more than two looks: which processes worked without a seat, and how much of a GPU's time a job had.
+//! The figures that take more than two observations: which processes worked without a seat, and how much of a GPU's time a
+//! job had.
 
-use crate::enforce::look::{Holder, Look, Process, ProcessId, Seat, Tenant};
+use crate::enforce::observation::{Holder, Observation, Process, ProcessId, Seat, Tenant};
 use crate::enforce::rules::bounds::Bounds;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The sums over the looks so far.
+/// The sums over the observations so far.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     last: Option<Duration>,
@@ -30,35 +31,35 @@ struct Spent {
 }
 
 impl Figures {
-    pub(super) fn note(&mut self, look: &Look, bounds: &Bounds) {
-        let since = self.last.replace(look.at).unwrap_or(look.at);
-        let time = look.at.saturating_sub(since);
-        self.note_work(look, bounds);
+    pub(super) fn note(&mut self, observation: &Observation, bounds: &Bounds) {
+        let since = self.last.replace(observation.at).unwrap_or(observation.at);
+        let time = observation.at.saturating_sub(since);
+        self.note_work(observation, bounds);
         let mut spent = std::mem::take(&mut self.spent);
-        for tenant in &look.tenants {
+        for tenant in &observation.tenants {
             let Some(charged) = tenant.charged else {
                 continue;
             };
             let key = (tenant.holder.clone(), tenant.gpu.clone());
             let mut so_far = spent.remove(&key).unwrap_or(Spent {
-                since: look.at,
+                since: observation.at,
                 charged,
                 had: Duration::ZERO,
                 windows: 0,
             });
             let busy = tenant.processes.iter().map(|process| process.busy);
             so_far.had += time * busy.sum::<u32>().min(100) / 100;
-            so_far.close(look.at, charged, bounds);
+            so_far.close(observation.at, charged, bounds);
             self.spent.insert(key, so_far);
         }
     }
 
-    fn note_work(&mut self, look: &Look, bounds: &Bounds) {
+    fn note_work(&mut self, observation: &Observation, bounds: &Bounds) {
         let mut before = std::mem::take(&mut self.known);
-        for tenant in &look.tenants {
+        for tenant in &observation.tenants {
             for process in &tenant.processes {
                 let key = (process.id, tenant.gpu.clone());
-                let first = before.remove(&key).unwrap_or(look.at);
+                let first = before.remove(&key).unwrap_or(observation.at);
                 self.known.insert(key, first);
             }
             let key = (tenant.holder.clone(), tenant.gpu.clone());
@@ -71,15 +72,16 @@ impl Figures {
             worked.retain(|&(_, id)| !has_seat(id));
             let is_late = |it: &Process| {
                 let first = self.known.get(&(it.id, tenant.gpu.clone()));
-                let known_for =
-                    first.map_or(Duration::ZERO, |first| look.at.saturating_sub(*first));
+                let known_for = first.map_or(Duration::ZERO, |first| {
+                    observation.at.saturating_sub(*first)
+                });
                 it.seat == Seat::None || known_for >= bounds.making_context
             };
             let busy = (tenant.unseated()).filter(|it| it.busy > 0 && is_late(it));
-            worked.extend(busy.map(|it| (look.at, it.id)));
+            worked.extend(busy.map(|it| (observation.at, it.id)));
         }
         self.worked.retain(|_, worked| {
-            worked.retain(|(at, _)| look.at.saturating_sub(*at) <= bounds.remembered);
+            worked.retain(|(at, _)| observation.at.saturating_sub(*at) <= bounds.remembered);
             !worked.is_empty()
         });
     }
@@ -95,7 +97,7 @@ impl Figures {
         !self.worked(tenant).is_empty()
     }
 
-    /// Whether they were in two looks that are so far apart.
+    /// Whether they were in two observations that are so far apart.
     pub(super) fn has_worked_twice(&self, tenant: &Tenant, apart: Duration) -> bool {
         let worked = self.worked(tenant);
         let (first, last) = (worked.first(), worked.last());

@@ -2,11 +2,11 @@
 
 use super::tests::{all, id, process, slice};
 use super::*;
-use crate::enforce::look::{Process, Seat};
+use crate::enforce::observation::{Process, Seat};
 
 const JOBS: u32 = 10_000;
 const JOBS_AT_ONCE: u32 = 50;
-const LOOKS: u64 = 40;
+const OBSERVATIONS: u64 = 40;
 /// Milliseconds between two events of a job.
 const EVENT: u64 = 200;
 const SLICE_MIB: u64 = 10_000;
@@ -175,13 +175,13 @@ impl Honest {
     }
 }
 
-/// The offences of these honest jobs, beside one that may have got past the library.
-fn offences(jobs: std::ops::Range<u32>, escapes: bool) -> Vec<Offence> {
+/// The violations of these honest jobs, beside one that may have got past the library.
+fn violations(jobs: std::ops::Range<u32>, escapes: bool) -> Vec<Violation> {
     let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ u64::from(jobs.start));
     let mut honest: Vec<_> = jobs.map(|job| Honest::new(job, &mut random)).collect();
-    let mut judge = Judge::default();
+    let mut evaluator = Evaluator::default();
     let (mut found, mut now) = (Vec::new(), 0);
-    for _ in 0..LOOKS {
+    for _ in 0..OBSERVATIONS {
         let wait = [250, 500, 1000][random.below(3) as usize];
         let until = now + wait;
         while now < until {
@@ -197,13 +197,13 @@ fn offences(jobs: std::ops::Range<u32>, escapes: bool) -> Vec<Offence> {
             };
             tenants.push(slice(u32::MAX, vec![escaped]));
         }
-        let look = Look {
+        let observation = Observation {
             at: Duration::from_millis(now),
             tenants,
-            strays: Vec::new(),
+            unattributed: Vec::new(),
         };
-        let judgement = judge.judge(&look, &all(), &BTreeSet::new());
-        found.extend(judgement.offences);
+        let evaluation = evaluator.evaluate(&observation, &all(), &BTreeSet::new());
+        found.extend(evaluation.violations);
     }
     found
 }
@@ -211,7 +211,7 @@ fn offences(jobs: std::ops::Range<u32>, escapes: bool) -> Vec<Offence> {
 #[test]
 fn of_ten_thousand_honest_jobs_none_is_ended() {
     for first in (0..JOBS).step_by(JOBS_AT_ONCE as usize) {
-        let found = offences(first..first + JOBS_AT_ONCE, false);
+        let found = violations(first..first + JOBS_AT_ONCE, false);
         // Use and charge are not simulated.
         let found: Vec<_> = found.iter().filter(|it| it.rule != Rule::Time).collect();
         assert!(found.is_empty(), "{found:?}");
@@ -220,8 +220,8 @@ fn of_ten_thousand_honest_jobs_none_is_ended() {
 
 #[test]
 fn among_honest_jobs_one_that_is_not_is_found() {
-    let found = offences(0..JOBS_AT_ONCE, true);
+    let found = violations(0..JOBS_AT_ONCE, true);
     let holders: BTreeSet<_> = found.iter().map(|it| it.holder.clone()).collect();
     assert!(holders.contains(&Holder::Job(u32::MAX)), "{holders:?}");
-    assert!(found.iter().filter(|it| it.rule == Rule::Seat).count() as u64 >= LOOKS - 2);
+    assert!(found.iter().filter(|it| it.rule == Rule::Seat).count() as u64 >= OBSERVATIONS - 2);
 }

@@ -3,7 +3,7 @@
 use super::tests::{all, process, slice};
 use super::*;
 use crate::arbiter::{Account, GpuId, Seats, Sharing as Way, Tenant as Standing};
-use crate::enforce::look::Process;
+use crate::enforce::observation::Process;
 use crate::schedule::shares::{Observed, Sharing};
 use crate::schedule::turns::{Book, Job, JobStatus, Nanos};
 use softmig_policy::node::limits::{Mode, Share};
@@ -54,23 +54,23 @@ fn programs_one_after_the_other_pay_for_all_they_had() {
     let nanos = |millis: u64| millis as Nanos * 1_000_000;
     let quarter = Share::new(1, 4).unwrap();
     let (mut sharing, mut book) = (Sharing::new(0), Book::default());
-    let (mut judge, mut is_there, mut had) = (Judge::default(), false, 0);
+    let (mut evaluator, mut is_there, mut had) = (Evaluator::default(), false, 0);
     for now in (STEP..HOUR).step_by(STEP as usize) {
         let is_on = is_there && sharing.state(JOB).is_none_or(|(is_on, _)| is_on);
         had += if is_on { STEP } else { 0 };
         let observed = Observed {
             resident: if is_on { nanos(STEP) } else { 0 },
             pending: if is_there { nanos(STEP) } else { 0 },
-            wishes: is_there,
+            wants_gpu: is_there,
             ..Observed::default()
         };
         sharing.look(nanos(now), &[(JOB, observed)].into());
         book.add(&sharing.take_book());
         let was_there = std::mem::replace(&mut is_there, now % (PROGRAM + PAUSE) < PROGRAM);
         if is_there && !was_there {
-            sharing.come(JOB, quarter, Mode::Hard, 0);
+            sharing.add(JOB, quarter, Mode::Hard, 0);
         } else if was_there && !is_there {
-            sharing.leave(JOB);
+            sharing.remove(JOB);
         }
         if now % LOOK != 0 {
             continue;
@@ -83,12 +83,14 @@ fn programs_one_after_the_other_pay_for_all_they_had() {
             charged: charged(&sharing, &book, quarter),
             ..slice(JOB.0, vec![process])
         };
-        let look = Look {
+        let observation = Observation {
             at: Duration::from_millis(now),
             tenants: if is_there { vec![tenant] } else { Vec::new() },
-            strays: Vec::new(),
+            unattributed: Vec::new(),
         };
-        let offences = judge.judge(&look, &all(), &BTreeSet::new()).offences;
-        assert_eq!(offences, [], "{now}");
+        let violations = evaluator
+            .evaluate(&observation, &all(), &BTreeSet::new())
+            .violations;
+        assert_eq!(violations, [], "{now}");
     }
 }

@@ -1,7 +1,7 @@
 //! Each rule: what it finds, and whom it leaves alone.
 
 use super::*;
-use crate::enforce::look::{Process, Seat, Spared, Stray};
+use crate::enforce::observation::{Exempt, Process, Seat, Unattributed};
 
 const MIB: u64 = 1 << 20;
 const SLICE: u64 = 10_000 * MIB;
@@ -19,7 +19,7 @@ pub(super) fn process(pid: u32, mib: u64) -> Process {
         memory: Some(mib * MIB),
         busy: 0,
         seat: Seat::Given,
-        spared: None,
+        exempt: None,
     }
 }
 
@@ -59,41 +59,45 @@ pub(super) fn all() -> Monitor {
     }
 }
 
-fn look(millis: u64, tenants: Vec<Tenant>) -> Look {
-    Look {
+fn observation(millis: u64, tenants: Vec<Tenant>) -> Observation {
+    Observation {
         at: Duration::from_millis(millis),
         tenants,
-        strays: Vec::new(),
+        unattributed: Vec::new(),
     }
 }
 
-/// The findings of these looks, each half a second after the one before: the rule, the job and the processes that are to end.
-fn judged(settings: &Monitor, looks: Vec<Vec<Tenant>>) -> Vec<Vec<(Rule, Holder, Vec<u32>)>> {
-    let mut judge = Judge::default();
+/// The findings of these observations, each half a second after the one before: the rule, the job and the processes that are
+/// to end.
+fn judged(
+    settings: &Monitor,
+    observations: Vec<Vec<Tenant>>,
+) -> Vec<Vec<(Rule, Holder, Vec<u32>)>> {
+    let mut evaluator = Evaluator::default();
     let none = BTreeSet::new();
-    let judgements = (0..).step_by(500).zip(looks).map(|(at, tenants)| {
-        let judgement = judge.judge(&look(at, tenants), settings, &none);
-        let offences = judgement.offences.into_iter();
-        let told = |it: Offence| {
+    let evaluations = (0..).step_by(500).zip(observations).map(|(at, tenants)| {
+        let evaluation = evaluator.evaluate(&observation(at, tenants), settings, &none);
+        let violations = evaluation.violations.into_iter();
+        let told = |it: Violation| {
             let pids = it.processes.iter().map(|id| id.pid).collect();
             (it.rule, it.holder, pids)
         };
-        offences.map(told).collect()
+        violations.map(told).collect()
     });
-    judgements.collect()
+    evaluations.collect()
 }
 
 /// The same of one tenant that is seen three times.
 fn thrice(settings: &Monitor, tenant: &Tenant) -> Vec<(Rule, Vec<u32>)> {
     let one = || vec![tenant.clone()];
-    let judgements = judged(settings, vec![one(), one(), one()]);
+    let evaluations = judged(settings, vec![one(), one(), one()]);
     assert_eq!(
-        judgements[0],
+        evaluations[0],
         [],
         "nothing is done about what was seen once"
     );
-    assert_eq!(judgements[1], judgements[2]);
-    let last = judgements[2].iter();
+    assert_eq!(evaluations[1], evaluations[2]);
+    let last = evaluations[2].iter();
     last.map(|(rule, _, pids)| (*rule, pids.clone())).collect()
 }
 
@@ -103,8 +107,8 @@ fn who_is_busy_without_a_seat_is_ended() {
     assert_eq!(thrice(&all(), &tenant), [(Rule::Seat, vec![2])]);
     // Another process each time is the same job's work.
     let each = |pid| vec![slice(12, vec![escaped(pid, 100)])];
-    let judgements = judged(&all(), vec![each(1), each(2)]);
-    assert_eq!(judgements[1], [(Rule::Seat, Holder::Job(12), vec![2])]);
+    let evaluations = judged(&all(), vec![each(1), each(2)]);
+    assert_eq!(evaluations[1], [(Rule::Seat, Holder::Job(12), vec![2])]);
 }
 
 #[test]
@@ -113,15 +117,15 @@ fn who_has_the_library_has_time_to_make_a_context() {
         seat: Seat::Expected,
         ..escaped(1, 100)
     };
-    let looks = (0..30).map(|_| vec![slice(12, vec![making])]);
-    let judgements = judged(&all(), looks.collect());
-    let first = judgements.iter().position(|it| !it.is_empty());
+    let observations = (0..30).map(|_| vec![slice(12, vec![making])]);
+    let evaluations = judged(&all(), observations.collect());
+    let first = evaluations.iter().position(|it| !it.is_empty());
     assert_eq!(
         first,
         Some(21),
-        "half a second after the second look that counts"
+        "half a second after the second observation that counts"
     );
-    assert_eq!(judgements[21], [(Rule::Seat, Holder::Job(12), vec![1])]);
+    assert_eq!(evaluations[21], [(Rule::Seat, Holder::Job(12), vec![1])]);
 }
 
 #[test]
@@ -155,8 +159,8 @@ fn who_could_not_have_a_seat_is_left_alone() {
     // Once in a while is not twice in a row.
     let busy = || vec![slice(12, vec![escaped(1, 100)])];
     let idle = || vec![slice(12, vec![process(1, 100)])];
-    let judgements = judged(&all(), vec![busy(), idle(), busy(), idle(), busy()]);
-    assert!(judgements.iter().all(Vec::is_empty), "{judgements:?}");
+    let evaluations = judged(&all(), vec![busy(), idle(), busy(), idle(), busy()]);
+    assert!(evaluations.iter().all(Vec::is_empty), "{evaluations:?}");
 }
 
 /// NVML shows now this process and now that one.
@@ -169,21 +173,21 @@ fn who_is_seen_at_work_in_some_looks_alone_is_ended() {
         });
         vec![slice(12, processes.collect())]
     };
-    let looks = vec![
+    let observations = vec![
         seen([9, 0, 0]),
         seen([0, 0, 0]),
         seen([0, 9, 0]),
         seen([0, 0, 0]),
         seen([0, 0, 9]),
     ];
-    let judgements = judged(&all(), looks);
+    let evaluations = judged(&all(), observations);
     let ended = |pids: &[u32]| vec![(Rule::Seat, Holder::Job(12), pids.to_vec())];
-    assert_eq!(judgements[..2], [vec![], vec![]]);
-    assert_eq!(judgements[2], ended(&[1, 2]));
-    assert_eq!(judgements[4], ended(&[1, 2, 3]));
+    assert_eq!(evaluations[..2], [vec![], vec![]]);
+    assert_eq!(evaluations[2], ended(&[1, 2]));
+    assert_eq!(evaluations[4], ended(&[1, 2, 3]));
     let rarely = (0..30).map(|at| seen([if at % 11 == 0 { 9 } else { 0 }, 0, 0]));
-    let judgements = judged(&all(), rarely.collect());
-    assert!(judgements.iter().all(Vec::is_empty), "{judgements:?}");
+    let evaluations = judged(&all(), rarely.collect());
+    assert!(evaluations.iter().all(Vec::is_empty), "{evaluations:?}");
 }
 
 #[test]
@@ -195,16 +199,16 @@ fn a_burst_within_the_grace_is_left_alone() {
     let over = || vec![slice(12, vec![process(1, 11_000)])];
     let within = || vec![slice(12, vec![process(1, 9000)])];
     // Two seconds less half a second, then nothing, then all of it again.
-    let mut looks: Vec<_> = (0..4).map(|_| over()).collect();
-    looks.push(within());
-    looks.extend((0..4).map(|_| over()));
-    let judgements = judged(&settings, looks);
-    assert!(judgements.iter().all(Vec::is_empty), "{judgements:?}");
-    let judgements = judged(&settings, (0..6).map(|_| over()).collect());
+    let mut observations: Vec<_> = (0..4).map(|_| over()).collect();
+    observations.push(within());
+    observations.extend((0..4).map(|_| over()));
+    let evaluations = judged(&settings, observations);
+    assert!(evaluations.iter().all(Vec::is_empty), "{evaluations:?}");
+    let evaluations = judged(&settings, (0..6).map(|_| over()).collect());
     let ended = vec![(Rule::Memory, Holder::Job(12), vec![1])];
-    assert_eq!(judgements[3], []);
-    assert_eq!(judgements[4], ended);
-    assert_eq!(judgements[5], ended);
+    assert_eq!(evaluations[3], []);
+    assert_eq!(evaluations[4], ended);
+    assert_eq!(evaluations[5], ended);
 }
 
 #[test]
@@ -213,20 +217,20 @@ fn who_was_ended_before_has_no_grace() {
         grace: Duration::from_secs(3600),
         ..all()
     };
-    let mut judge = Judge::default();
+    let mut evaluator = Evaluator::default();
     let again = BTreeSet::from([Holder::Job(12)]);
     let tenants = || {
         let other = slice(13, vec![process(2, 11_000)]);
         vec![slice(12, vec![process(1, 11_000)]), other]
     };
     assert!(
-        judge
-            .judge(&look(0, tenants()), &settings, &again)
+        evaluator
+            .evaluate(&observation(0, tenants()), &settings, &again)
             .is_in_doubt
     );
-    let judgement = judge.judge(&look(500, tenants()), &settings, &again);
-    let offenders: Vec<_> = judgement
-        .offences
+    let evaluation = evaluator.evaluate(&observation(500, tenants()), &settings, &again);
+    let offenders: Vec<_> = evaluation
+        .violations
         .iter()
         .map(|it| it.holder.clone())
         .collect();
@@ -273,21 +277,21 @@ fn the_neighbour_of_an_offender_lives() {
             neighbour,
         ]
     };
-    let judgements = judged(&all(), vec![tenants(), tenants()]);
+    let evaluations = judged(&all(), vec![tenants(), tenants()]);
     let own = |rule| (rule, Holder::Job(12), vec![1]);
-    assert_eq!(judgements[1], [own(Rule::Memory), own(Rule::Seat)]);
+    assert_eq!(evaluations[1], [own(Rule::Memory), own(Rule::Seat)]);
 }
 
 #[test]
 fn mps_and_roots_processes_are_never_ended() {
-    for spared in [
-        Spared::Root,
-        Spared::Mps,
-        Spared::Older,
-        Spared::SystemAccount,
+    for exempt in [
+        Exempt::Root,
+        Exempt::Mps,
+        Exempt::Older,
+        Exempt::SystemAccount,
     ] {
         let protected = Process {
-            spared: Some(spared),
+            exempt: Some(exempt),
             ..escaped(1, 60_000)
         };
         let other = process(2, 500);
@@ -367,18 +371,20 @@ fn each_setting_ends_what_it_says() {
 
 #[test]
 fn memory_in_no_figure_is_told_with_those_that_may_keep_it() {
-    let mut judge = Judge::default();
-    let stray = Stray {
+    let mut evaluator = Evaluator::default();
+    let unattributed = Unattributed {
         gpu: GPU.into(),
         bytes: 10 << 30,
         holders: vec![(Holder::Job(12), 101), (Holder::Job(12), 102)],
     };
     let mut at = |millis| {
-        let look = Look {
-            strays: vec![stray.clone()],
-            ..look(millis, Vec::new())
+        let observation = Observation {
+            unattributed: vec![unattributed.clone()],
+            ..observation(millis, Vec::new())
         };
-        judge.judge(&look, &all(), &BTreeSet::new()).offences
+        evaluator
+            .evaluate(&observation, &all(), &BTreeSet::new())
+            .violations
     };
     assert_eq!(at(0), []);
     let told = at(500);
@@ -392,7 +398,7 @@ fn memory_in_no_figure_is_told_with_those_that_may_keep_it() {
 
 /// The minutes after which a job is told of. It has this part of a GPU, and each second it is charged this part of a second.
 fn told_after(busy: u32, charged: f64) -> Option<u64> {
-    let mut judge = Judge::default();
+    let mut evaluator = Evaluator::default();
     let none = BTreeSet::new();
     let told = (0..600).find(|&second| {
         let mut tenant = slice(
@@ -403,8 +409,9 @@ fn told_after(busy: u32, charged: f64) -> Option<u64> {
             }],
         );
         tenant.charged = Some(Duration::from_secs(second).mul_f64(charged));
-        let judgement = judge.judge(&look(second * 1000, vec![tenant]), &all(), &none);
-        judgement.offences.iter().any(|it| it.rule == Rule::Time)
+        let evaluation =
+            evaluator.evaluate(&observation(second * 1000, vec![tenant]), &all(), &none);
+        evaluation.violations.iter().any(|it| it.rule == Rule::Time)
     });
     told.map(|second| second / 60)
 }
@@ -420,14 +427,16 @@ fn far_more_time_than_was_charged_is_told() {
 
 #[test]
 fn only_who_is_still_there_for_the_same_reason_is_confirmed() {
-    let mut judge = Judge::default();
+    let mut evaluator = Evaluator::default();
     let none = BTreeSet::new();
     let busy = || vec![slice(12, vec![escaped(1, 100), escaped(2, 20_000)])];
-    judge.judge(&look(0, busy()), &all(), &none);
-    let offences = judge.judge(&look(500, busy()), &all(), &none).offences;
+    evaluator.evaluate(&observation(0, busy()), &all(), &none);
+    let violations = evaluator
+        .evaluate(&observation(500, busy()), &all(), &none)
+        .violations;
     let confirmed = |rule, tenants: Vec<Tenant>| {
-        let offence = offences.iter().find(|it| it.rule == rule).unwrap();
-        let there = judge.confirmed(offence, &look(600, tenants));
+        let violation = violations.iter().find(|it| it.rule == rule).unwrap();
+        let there = evaluator.confirmed(violation, &observation(600, tenants));
         there.iter().map(|id| id.pid).collect::<Vec<_>>()
     };
     let idle = |pid, mib| Process {

@@ -22,7 +22,7 @@ const CHANGE: Nanos = 140_000;
 const CALL: Nanos = 300_000;
 /// A program that had work this long ago still says so: its library looks each 2 ms.
 const SAYS_FOR: Nanos = 3 * MS;
-/// From a launch until the monitor hears the bell.
+/// From a launch until the monitor is woken.
 const BELL: Nanos = 20_000;
 /// The interval at which the monitor takes the sums, and looks for that.
 const MEASURES_EACH: Nanos = 1_000 * MS;
@@ -124,7 +124,7 @@ impl Sim {
         self.is_on && self.queued > 0
     }
 
-    /// The program's processor. Tells whether the bell rings.
+    /// The program's processor. Tells whether it wakes the monitor.
     fn launch(&mut self, now: Nanos) -> bool {
         if self.launches.is_none_or(|at| now < at) {
             return false;
@@ -202,7 +202,7 @@ struct Gpu {
     owners: Vec<(Job, bool)>,
     sharing: Sharing,
     gone: BTreeSet<Job>,
-    /// When the monitor looks, and whether a bell brings it earlier.
+    /// When the monitor looks, and whether a wake-up brings it earlier.
     due: Nanos,
     /// The most by which it looks late.
     late: Nanos,
@@ -258,8 +258,8 @@ impl Gpu {
     }
 
     /// A job comes that owes nothing.
-    fn come(&mut self, job: Job, share: Share, mode: Mode) {
-        (self.sharing).come(job, share, mode, 0);
+    fn add_job(&mut self, job: Job, share: Share, mode: Mode) {
+        (self.sharing).add(job, share, mode, 0);
         self.due = self.now;
     }
 
@@ -267,7 +267,7 @@ impl Gpu {
     fn remove(&mut self, number: usize) {
         self.run(number, Program::Rest);
         self.sims[number].queued = 0;
-        self.sharing.leave(self.owners[number].0);
+        self.sharing.remove(self.owners[number].0);
         self.gone.insert(self.owners[number].0);
     }
 
@@ -281,7 +281,7 @@ impl Gpu {
         let old = std::mem::replace(&mut self.sharing, Sharing::new(self.now));
         for (&job, state) in &old.jobs {
             if !self.gone.contains(&job) {
-                self.come(job, state.share, state.mode);
+                self.add_job(job, state.share, state.mode);
             }
         }
         for sim in &mut self.sims {
@@ -432,7 +432,7 @@ impl Gpu {
             if let Some(part) = sim.lie.1 {
                 one.pending = passed * part / 100;
             }
-            of_job.wishes |= sim.lie.0.unwrap_or(now - sim.had_work < SAYS_FOR);
+            of_job.wants_gpu |= sim.lie.0.unwrap_or(now - sim.had_work < SAYS_FOR);
             of_job.pending += one.pending;
             of_job.resident += one.resident;
             of_job.changing += one.changing;
@@ -456,7 +456,7 @@ impl Gpu {
             >> 32) as Nanos;
         self.due = look.next.unwrap_or(now + MEASURES_EACH) + ((late * self.late) >> 32);
         self.hears_bells = look.next.is_none();
-        if self.beats && self.sharing.jobs.values().any(|it| it.wishes) {
+        if self.beats && self.sharing.jobs.values().any(|it| it.wants_gpu) {
             self.due = self.due.min(now + 25 * MS);
         }
         self.obey();
@@ -507,7 +507,7 @@ fn simulate_as(jobs: &[Mix], escapes: &[(usize, Program)], is_sampled: bool) -> 
     let mut gpu = Gpu::new(0);
     for (number, &(shards, per_gpu, mode, program)) in (0..).zip(jobs) {
         let share = Share::new(shards, per_gpu).unwrap();
-        (gpu.sharing).come(Job(number), share, mode, 0);
+        (gpu.sharing).add(Job(number), share, mode, 0);
         gpu.add(Job(number), true, program);
     }
     for &(job, program) in escapes {

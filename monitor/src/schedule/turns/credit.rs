@@ -118,7 +118,7 @@ impl Account {
 
     /// The job's share of a stretch of time.
     pub(super) fn part_of(&self, time: Nanos) -> Nanos {
-        let part = self.share.of(u64::try_from(time).unwrap_or(0));
+        let part = self.share.part_of(u64::try_from(time).unwrap_or(0));
         Nanos::try_from(part).unwrap_or(Nanos::MAX)
     }
 

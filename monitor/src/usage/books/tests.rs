@@ -38,10 +38,10 @@ fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// The sight while each of these jobs holds its number of MiB.
-fn sight(jobs: &[(u32, u64)]) -> Sight {
-    let mut sight = Sight::default();
-    sight.report.gpus.push(report::GpuReport {
+/// The sample while each of these jobs holds its number of MiB.
+fn sample(jobs: &[(u32, u64)]) -> Sample {
+    let mut sample = Sample::default();
+    sample.report.gpus.push(report::GpuReport {
         uuid: Some(uuid(GPU)),
         total_bytes: Some(48 << 30),
         reserved_bytes: Some(1 << 30),
@@ -50,8 +50,8 @@ fn sight(jobs: &[(u32, u64)]) -> Sight {
     });
     for &(job, mib) in jobs {
         let (conf, about) = conf(job);
-        sight.confs.jobs.insert(job, Ok(conf));
-        sight.confs.about.insert(job, about);
+        sample.confs.jobs.insert(job, Ok(conf));
+        sample.confs.about.insert(job, about);
         let holding = Holding {
             index: Some(0),
             uuid: Some(uuid(GPU)),
@@ -59,7 +59,7 @@ fn sight(jobs: &[(u32, u64)]) -> Sight {
             pids: vec![job * 10],
             ..Holding::default()
         };
-        sight.report.jobs.push(report::Job {
+        sample.report.jobs.push(report::Job {
             job: Some(job),
             sluid: None,
             uid: Some(2001),
@@ -75,7 +75,7 @@ fn sight(jobs: &[(u32, u64)]) -> Sight {
             }],
         });
     }
-    sight
+    sample
 }
 
 /// The arbiter's accounts of these jobs: charged and waited, in seconds; the last one has a process that wants the GPU.
@@ -116,7 +116,7 @@ fn accounts(jobs: &[(u32, Nanos, Nanos)], wishes: bool) -> BTreeMap<GpuId, Accou
 
 fn note(
     books: &mut Books,
-    sight: &Sight,
+    sample: &Sample,
     (now, running): (u64, u64),
     accounts: &BTreeMap<GpuId, Account>,
 ) -> usage::Node {
@@ -127,14 +127,14 @@ fn note(
         records: &BTreeMap::new(),
         policy: Some(&policy()),
     };
-    books.note(sight, &moment)
+    books.note(sample, &moment)
 }
 
 #[test]
 fn a_node_is_told_as_it_was_seen() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let said = accounts(&[(7, 10, 4)], true);
-    let node = note(&mut books, &sight(&[(7, 50)]), (1060, 200), &said);
+    let node = note(&mut books, &sample(&[(7, 50)]), (1060, 200), &said);
     assert_eq!((node.node.as_str(), node.time), ("n1", 1060.0));
     let gpu = &node.gpus[0];
     assert_eq!(gpu.memory_bytes, Some(47 << 30));
@@ -163,9 +163,14 @@ fn a_node_is_told_as_it_was_seen() {
 fn what_a_job_had_outlives_its_processes_and_goes_with_its_conf() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let said = accounts(&[(7, 10, 4)], false);
-    note(&mut books, &sight(&[(7, 50)]), (1060, 200), &said);
+    note(&mut books, &sample(&[(7, 50)]), (1060, 200), &said);
     // It holds nothing, and the arbiter has no process of it.
-    let node = note(&mut books, &sight(&[(7, 0)]), (1070, 210), &BTreeMap::new());
+    let node = note(
+        &mut books,
+        &sample(&[(7, 0)]),
+        (1070, 210),
+        &BTreeMap::new(),
+    );
     let on = &node.jobs[0].gpus[0];
     assert_eq!((on.charged_seconds, on.idle_seconds), (10.0, 10.0));
     assert_eq!(
@@ -174,7 +179,7 @@ fn what_a_job_had_outlives_its_processes_and_goes_with_its_conf() {
     );
     assert_eq!(on.known_seconds, 70.0);
     assert!(
-        note(&mut books, &sight(&[]), (1071, 211), &BTreeMap::new())
+        note(&mut books, &sample(&[]), (1071, 211), &BTreeMap::new())
             .jobs
             .is_empty()
     );
@@ -185,21 +190,21 @@ fn what_a_job_had_outlives_its_processes_and_goes_with_its_conf() {
 fn confs_that_cannot_be_read_for_once_cost_no_job_its_figures() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let said = accounts(&[(7, 10, 4)], false);
-    note(&mut books, &sight(&[(7, 50)]), (1060, 200), &said);
-    let mut blind = Sight::default();
+    note(&mut books, &sample(&[(7, 50)]), (1060, 200), &said);
+    let mut blind = Sample::default();
     blind.report.error = Some("no".into());
     let node = note(&mut books, &blind, (1061, 201), &said);
     assert_eq!((node.error.as_deref(), node.jobs.len()), (Some("no"), 0));
     assert_eq!((node.gpus.len(), node.gpus[0].memory_used_bytes), (1, None));
-    let node = note(&mut books, &sight(&[(7, 20)]), (1062, 202), &said);
+    let node = note(&mut books, &sample(&[(7, 20)]), (1062, 202), &said);
     assert_eq!(node.jobs[0].gpus[0].memory_peak_bytes, Some(50 << 20));
 }
 
 #[test]
-fn idle_time_ends_when_the_job_is_charged_or_wants_the_gpu_or_nvml_saw_it() {
+fn idle_time_ends_when_the_job_uses_or_wants_the_gpu() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let idle = |node: usage::Node| node.jobs[0].gpus[0].idle_seconds;
-    let seen = sight(&[(7, 50)]);
+    let seen = sample(&[(7, 50)]);
     let still = accounts(&[(7, 10, 0)], false);
     // It never used the GPU.
     assert_eq!(
@@ -229,11 +234,11 @@ fn idle_time_ends_when_the_job_is_charged_or_wants_the_gpu_or_nvml_saw_it() {
 fn the_next_monitor_goes_on_where_this_one_ended() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let said = accounts(&[(7, 10, 4), (8, 1, 0)], false);
-    let last = note(&mut books, &sight(&[(7, 50), (8, 9)]), (1060, 200), &said);
+    let last = note(&mut books, &sample(&[(7, 50), (8, 9)]), (1060, 200), &said);
     let text = serde_json::to_string(&last).unwrap();
     let mut next = Books::new("n1".into(), serde_json::from_str(&text).unwrap());
     // Another job has the number 8 by now.
-    let mut seen = sight(&[(7, 20), (8, 3)]);
+    let mut seen = sample(&[(7, 20), (8, 3)]);
     seen.confs.about.get_mut(&8).unwrap().since = at(1064);
     let node = note(&mut next, &seen, (1065, 1), &accounts(&[(7, 2, 1)], false));
     let on = &node.jobs[0].gpus[0];
@@ -253,12 +258,12 @@ fn the_next_monitor_goes_on_where_this_one_ended() {
 fn a_gpu_is_not_idle_while_no_monitor_runs() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let still = accounts(&[(7, 10, 0)], false);
-    note(&mut books, &sight(&[(7, 50)]), (1060, 200), &still);
-    let last = note(&mut books, &sight(&[(7, 50)]), (1090, 230), &still);
+    note(&mut books, &sample(&[(7, 50)]), (1060, 200), &still);
+    let last = note(&mut books, &sample(&[(7, 50)]), (1090, 230), &still);
     assert_eq!(last.jobs[0].gpus[0].idle_seconds, 30.0);
     // An hour later. Job 8 came meanwhile, and job 9 comes now.
     let mut next = Books::new("n1".into(), last);
-    let mut seen = sight(&[(7, 50), (8, 1), (9, 1)]);
+    let mut seen = sample(&[(7, 50), (8, 1), (9, 1)]);
     seen.confs.about.get_mut(&8).unwrap().since = at(2000);
     seen.confs.about.get_mut(&9).unwrap().since = at(4696);
     let idle = |node: &usage::Node| -> Vec<f64> {
@@ -278,8 +283,8 @@ fn a_gpu_is_not_idle_while_no_monitor_runs() {
 fn a_job_that_slurm_starts_anew_begins_at_nothing() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let said = accounts(&[(7, 10, 4)], false);
-    note(&mut books, &sight(&[(7, 50)]), (1060, 200), &said);
-    let mut seen = sight(&[(7, 5)]);
+    note(&mut books, &sample(&[(7, 50)]), (1060, 200), &said);
+    let mut seen = sample(&[(7, 5)]);
     seen.confs.about.get_mut(&7).unwrap().since = at(1061);
     let node = note(
         &mut books,
@@ -313,7 +318,7 @@ fn the_word_of_the_library_counts_to_the_limit_at_most() {
             records: &[(7, vec![record(peak)])].into(),
             policy: None,
         };
-        let node = books.note(&sight(&[(7, 50)]), &moment);
+        let node = books.note(&sample(&[(7, 50)]), &moment);
         let on = &node.jobs[0].gpus[0];
         assert_eq!(on.memory_peak_bytes, Some(told));
         assert_eq!((on.refused, on.refused_largest_bytes), (3, 7 << 20));
@@ -337,7 +342,7 @@ fn refusals_stay_counted_while_the_ledger_is_unread() {
             records: &[(7, record.into_iter().collect())].into(),
             policy: None,
         };
-        let node = books.note(&sight(&[(7, 50)]), &moment);
+        let node = books.note(&sample(&[(7, 50)]), &moment);
         let on = &node.jobs[0].gpus[0];
         (on.refused, on.refused_largest_bytes)
     };
@@ -347,7 +352,7 @@ fn refusals_stay_counted_while_the_ledger_is_unread() {
     }
 }
 
-/// A week with a look each minute, in which each of eight jobs ends after some hours and another comes.
+/// A week with a sample each minute, in which each of eight jobs ends after some hours and another comes.
 #[test]
 fn after_a_week_the_books_are_as_large_as_after_a_day() {
     let mut books = Books::new("n1".into(), usage::Node::default());
@@ -357,7 +362,7 @@ fn after_a_week_the_books_are_as_large_as_after_a_day() {
         let jobs: Vec<(u32, u64)> = (first..first + 8).map(|job| (1 + job, 50)).collect();
         let charged: Vec<_> = jobs.iter().map(|(job, _)| (*job, 10, 4)).collect();
         let now = (1060 + u64::from(minute) * 60, 200 + u64::from(minute) * 60);
-        let node = note(&mut books, &sight(&jobs), now, &accounts(&charged, false));
+        let node = note(&mut books, &sample(&jobs), now, &accounts(&charged, false));
         if minute % (24 * 60) == 24 * 60 - 1 {
             let known: usize = books.jobs.values().map(|job| job.gpus.len()).sum();
             sizes.push((books.jobs.len(), known, books.gpus.len()));

@@ -78,7 +78,7 @@ impl From<Kind> for Fault {
 }
 
 impl Found {
-    fn of(unexpected: Unexpected<'_>) -> Self {
+    fn from_unexpected(unexpected: Unexpected<'_>) -> Self {
         match unexpected {
             Unexpected::Bool(value) => Self::Plain(value.to_string()),
             Unexpected::Unsigned(value) => Self::Plain(value.to_string()),
@@ -98,7 +98,10 @@ impl de::Error for Fault {
     }
 
     fn invalid_type(found: Unexpected<'_>, wanted: &dyn Expected) -> Self {
-        Self::unfit(Found::of(found), Wanted::Own(wanted.to_string()))
+        Self::unfit(
+            Found::from_unexpected(found),
+            Wanted::Own(wanted.to_string()),
+        )
     }
 
     fn invalid_value(found: Unexpected<'_>, wanted: &dyn Expected) -> Self {

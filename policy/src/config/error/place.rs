@@ -16,7 +16,7 @@ pub(super) struct Location {
 }
 
 impl Location {
-    pub(super) fn of(text: &str, at: usize) -> Self {
+    pub(super) fn find(text: &str, at: usize) -> Self {
         let before = text.get(..at).unwrap_or_default();
         let begin = before.rfind('\n').map_or(0, |end| end + 1);
         let line = text.get(begin..).and_then(|rest| rest.lines().next());

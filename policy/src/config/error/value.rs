@@ -28,7 +28,7 @@ impl<'a> Value<'a> {
         Self { value, at }
     }
 
-    fn of(value: Spanned<DeValue<'a>>) -> Self {
+    fn from_spanned(value: Spanned<DeValue<'a>>) -> Self {
         let at = value.span();
         let value = value.into_inner();
         Self { value, at }
@@ -233,7 +233,7 @@ impl<'de, 'a, I: Iterator<Item = Spanned<DeValue<'a>>>> SeqAccess<'de> for Items
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>> {
         let next = self.0.next();
-        next.map(|value| seed.deserialize(Value::of(value)))
+        next.map(|value| seed.deserialize(Value::from_spanned(value)))
             .transpose()
     }
 }
@@ -263,7 +263,7 @@ where
         // serde asks for a value only after its key.
         let value = self.value.take().ok_or(Kind::Missing("a value"))?;
         let at = value.span();
-        let found = seed.deserialize(Value::of(value));
+        let found = seed.deserialize(Value::from_spanned(value));
         found.map_err(|fault| fault.at(&at))
     }
 }

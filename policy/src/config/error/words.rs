@@ -158,9 +158,10 @@ pub(super) fn of_syntax(text: &str, at: usize, place: &Location, message: &str) 
             let end = value.find([' ', ',', '#']).unwrap_or(value.len());
             let (word, rest) = value.split_at(end);
             let is_value = format!("x = {word}").parse::<toml::Table>().is_ok();
-            match is_value && !is_comment(rest) {
-                true => TEXT_AFTER.to_string(),
-                false => A_VALUE.to_string(),
+            if is_value && !is_comment(rest) {
+                TEXT_AFTER.to_string()
+            } else {
+                A_VALUE.to_string()
             }
         }
     }

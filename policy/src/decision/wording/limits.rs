@@ -53,9 +53,10 @@ pub(super) fn of_limit(who: &str, limit: &LimitPassed) -> Words {
             instead,
         } => {
             let asked = number(*asked, "shard");
-            let counted = match is_of_gpus {
-                true => format!("this counts as {asked}"),
-                false => format!("{asked} requested"),
+            let counted = if *is_of_gpus {
+                format!("this counts as {asked}")
+            } else {
+                format!("{asked} requested")
             };
             let most = match most {
                 MostShards::AtOnce(0) => "not hold any".to_string(),

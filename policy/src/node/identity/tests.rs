@@ -302,7 +302,7 @@ fn outside_every_job_another_users_jobs_do_not_matter() {
 }
 
 #[test]
-fn a_marked_job_that_cannot_be_read_gives_no_gpu_and_one_that_ended_does_not_matter() {
+fn an_unreadable_marked_job_gives_no_gpu_unless_it_ended() {
     let mark = "/var/run/softmig/uid/2001/7";
     assert_eq!(Fake::outside().file(mark, "").standing(), Rules::Passive);
     let node = Fake::outside()
@@ -352,7 +352,7 @@ fn a_user_namespace_inside_a_job_changes_nothing() {
 }
 
 #[test]
-fn a_user_namespace_outside_every_job_has_the_limits_of_its_gpus() {
+fn a_user_namespace_outside_jobs_has_the_limits_of_its_gpus() {
     let conf = limited(11366, 2);
     let small = JobConf {
         uid: 2002,
@@ -397,13 +397,13 @@ fn outside_every_job_the_user_may_limit_himself() {
     let Rules::Own(limits) = node.standing() else {
         panic!("{:?}", node.standing());
     };
-    assert_eq!(limits.of(1).memory.unwrap().get(), 4 << 30);
+    assert_eq!(limits.for_gpu(1).memory.unwrap().get(), 4 << 30);
     let node = Fake::outside().variable("CUDA_DEVICE_SM_LIMIT", "a quarter");
     assert_eq!(node.standing(), Rules::Denied(Reason::BadVariable));
 }
 
 #[test]
-fn a_node_without_softmig_or_switched_off_has_only_the_environment() {
+fn a_node_without_softmig_has_only_the_environment() {
     let conf = limited(11366, 2);
     let mut none = Fake::new().job(12, &conf);
     none.files.remove("/etc/softmig/node.conf");
@@ -451,7 +451,7 @@ fn a_broken_node_conf_does_not_stop_root() {
 }
 
 #[test]
-fn the_variable_names_the_job_only_where_the_administrator_said_so() {
+fn the_variable_names_the_job_only_if_the_site_says_so() {
     let conf = limited(11366, 2);
     let node = || {
         Fake::outside().file(

@@ -24,7 +24,7 @@ impl Used {
     /// The use of a slice; `None` where no summary tells of one.
     pub(crate) fn summary(&self) -> Option<Summary> {
         let of = self.slice.as_deref()?;
-        Summary::of(&usage::Job {
+        Summary::from_job(&usage::Job {
             slice: Some(Slice {
                 r#type: of.r#type.clone(),
                 shards: of.shards,

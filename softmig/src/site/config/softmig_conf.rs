@@ -40,7 +40,7 @@ fn list<'a>(
     words: impl IntoIterator<Item = &'a str>,
 ) {
     let mut all: Vec<&str> = words.into_iter().collect();
-    for own in policy.slurm_words().of(key) {
+    for own in policy.slurm_words().get(key) {
         if !all.iter().any(|word| word.eq_ignore_ascii_case(own)) {
             all.push(own);
         }

@@ -36,7 +36,7 @@ fn line(node: &Node, id: JobId) -> Option<String> {
     };
     let job = used.jobs.iter().find(|job| job.job == id.get())?;
     let gpu = policy.gpu(&job.slice.as_ref()?.r#type);
-    Some(Summary::of(job)?.sentence(gpu))
+    Some(Summary::from_job(job)?.sentence(gpu))
 }
 
 /// Whether a task of this job runs, other than this program. The processes of Slurm itself are root's.

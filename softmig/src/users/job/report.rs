@@ -32,7 +32,7 @@ impl<'a> Report<'a> {
         Some(Self {
             node: &used.node,
             job,
-            summary: Summary::of(job),
+            summary: Summary::from_job(job),
             gpu,
         })
     }

@@ -225,7 +225,7 @@ fn used(picture: &Picture, job: &Job) -> Vec<String> {
     let Some(live) = picture.live(job) else {
         return Vec::new();
     };
-    let summary = Summary::of(live);
+    let summary = Summary::from_job(live);
     let held = summary.as_ref().and_then(|it| it.held_bytes);
     let parts: Vec<String> = [
         summary.map(|it| it.sentence(None)),

@@ -121,7 +121,7 @@ fn a_job_that_waits_for_something_else_keeps_no_other_waiting() {
 }
 
 #[test]
-fn who_always_wants_the_gpu_and_hardly_uses_it_keeps_it_idle_for_no_more_than_its_share() {
+fn a_job_that_hardly_uses_the_gpu_idles_it_only_for_its_share() {
     let ticks = Program::Ticks {
         work: 100_000,
         period: 95 * MS,
@@ -155,7 +155,7 @@ fn after_a_minute_alone(mode: Mode, programs: &[Program]) -> (Vec<f64>, Nanos) {
     let mut gpu = Gpu::new(0);
     let share = Share::new(1, 4).unwrap();
     let come = |gpu: &mut Gpu, number: usize| {
-        gpu.come(Job(number as u32), share, mode);
+        gpu.add_job(Job(number as u32), share, mode);
         gpu.add(Job(number as u32), true, Program::Rest);
     };
     let minute = 60_000 * MS;

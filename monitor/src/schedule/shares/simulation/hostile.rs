@@ -8,10 +8,10 @@ const SECOND: Nanos = 1_000 * MS;
 /// that they have none. The parts of the GPU that they get.
 fn beside_silent(mode: Mode, shares: &[(u32, u32)], processes: usize) -> Vec<f64> {
     let mut gpu = Gpu::new(0);
-    gpu.come(Job(0), Share::new(1, 2).unwrap(), mode);
+    gpu.add_job(Job(0), Share::new(1, 2).unwrap(), mode);
     gpu.add(Job(0), true, Program::Queue);
     for (number, &(shards, per_gpu)) in (1..).zip(shares) {
-        gpu.come(Job(number), Share::new(shards, per_gpu).unwrap(), mode);
+        gpu.add_job(Job(number), Share::new(shards, per_gpu).unwrap(), mode);
         for _ in 0..processes {
             let sim = gpu.add(Job(number), true, Program::Queue);
             gpu.sims[sim].lie = (Some(false), Some(0));
@@ -45,11 +45,11 @@ fn who_says_nothing_takes_nothing_from_others() {
 fn a_job_that_says_nothing_is_looked_at_while_another_wants_the_gpu() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.come(Job(it), half, Mode::Soft, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft, 0));
     let [busy, silent] = [RECHECK, 0].map(|pending| Observed {
         resident: RECHECK / 2,
         pending,
-        wishes: pending > 0,
+        wants_gpu: pending > 0,
         ..Observed::default()
     });
     let look = sharing.look(RECHECK, &[(Job(0), busy), (Job(1), silent)].into());
@@ -63,7 +63,7 @@ fn a_job_that_says_nothing_is_looked_at_while_another_wants_the_gpu() {
 fn a_lead_outlives_the_last_process() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.come(Job(it), half, Mode::Soft, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft, 0));
     // The changes of the first take as long as the work of the second, and cost no credit.
     let mut now = 0;
     let mut look = |sharing: &mut Sharing, leaves: bool| {
@@ -77,13 +77,13 @@ fn a_lead_outlives_the_last_process() {
             },
             left: 1,
             pending: RECHECK,
-            wishes: !leaves,
+            wants_gpu: !leaves,
             ..Observed::default()
         };
         let busy = Observed {
             resident: if is_held { RECHECK } else { RECHECK / 4 },
             pending: RECHECK,
-            wishes: true,
+            wants_gpu: true,
             ..Observed::default()
         };
         sharing.look(now, &[(Job(0), changes), (Job(1), busy)].into());
@@ -97,12 +97,12 @@ fn a_lead_outlives_the_last_process() {
         }
     }
     assert_eq!(sharing.jobs[&Job(0)].held, Some(Held::Ahead));
-    sharing.leave(Job(0));
+    sharing.remove(Job(0));
     look(&mut sharing, true);
-    sharing.come(Job(0), half, Mode::Soft, 0);
+    sharing.add(Job(0), half, Mode::Soft, 0);
     assert!(sharing.jobs[&Job(0)].virtual_time > sharing.virtual_time + RESUME_LEAD);
     // It is forgotten when the lead is gone.
-    sharing.leave(Job(0));
+    sharing.remove(Job(0));
     (0..30).for_each(|_| look(&mut sharing, true));
     assert!(!sharing.jobs.contains_key(&Job(0)));
 }
@@ -111,12 +111,12 @@ fn a_lead_outlives_the_last_process() {
 fn changes_for_a_job_that_says_nothing_count() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.come(Job(it), half, HARD, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, HARD, 0));
     for now in (RECHECK..=300 * MS).step_by(RECHECK as usize) {
         let busy = Observed {
             resident: RECHECK / 2,
             pending: RECHECK,
-            wishes: true,
+            wants_gpu: true,
             cut: 1,
             ..Observed::default()
         };

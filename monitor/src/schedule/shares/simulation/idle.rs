@@ -8,24 +8,24 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
     // Looks until the first job, which always has work, is held, and then goes on: while it is held, the others do this.
     let held_for = |others: Observed| {
         let mut sharing = Sharing::new(0);
-        (0..3).for_each(|it| sharing.come(Job(it), quarter, Mode::Soft, 0));
+        (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft, 0));
         let mut now = 0;
         let mut look = |sharing: &mut Sharing| {
             now += RECHECK;
             let is_held = sharing.jobs[&Job(0)].held.is_some();
-            let wishes = Observed {
+            let wanting = Observed {
                 pending: RECHECK,
-                wishes: true,
+                wants_gpu: true,
                 ..Observed::default()
             };
             let busy = Observed {
                 resident: if is_held { 0 } else { RECHECK },
-                ..wishes
+                ..wanting
             };
-            let other = if is_held { others } else { wishes };
+            let other = if is_held { others } else { wanting };
             let third = Observed {
                 pending: other.pending,
-                ..wishes
+                ..wanting
             };
             let all = [(Job(0), busy), (Job(1), other), (Job(2), third)];
             sharing.look(now, &all.into());
@@ -38,7 +38,7 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
         resident,
         changing,
         pending: RECHECK,
-        wishes: true,
+        wants_gpu: true,
         ..Observed::default()
     };
     assert!(held_for(of(RECHECK, 0)) > 2, "they work");
@@ -55,14 +55,14 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
 fn no_job_leaves_the_gpu_idle_because_another_says_that_it_has_no_work() {
     let quarter = Share::new(1, 4).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..3).for_each(|it| sharing.come(Job(it), quarter, Mode::Soft, 0));
+    (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft, 0));
     let mut now = 0;
     let mut look = |sharing: &mut Sharing| {
         now += RECHECK;
         let is_held = sharing.jobs[&Job(0)].held.is_some();
         let wants = Observed {
             pending: RECHECK,
-            wishes: true,
+            wants_gpu: true,
             ..Observed::default()
         };
         let first = Observed {
@@ -90,11 +90,11 @@ fn no_job_leaves_the_gpu_idle_because_another_says_that_it_has_no_work() {
 fn what_was_idle_for_one_hold_does_not_count_for_the_next() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.come(Job(it), half, Mode::Soft, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft, 0));
     sharing.jobs.get_mut(&Job(0)).unwrap().virtual_time = MAX_LEAD * 2;
     let wants = Observed {
         pending: RECHECK,
-        wishes: true,
+        wants_gpu: true,
         ..Observed::default()
     };
     let all = |first, second| {
@@ -118,7 +118,7 @@ fn what_was_idle_for_one_hold_does_not_count_for_the_next() {
 fn a_job_pays_nothing_while_another_is_released() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.come(Job(it), half, HARD, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, HARD, 0));
     let mut now = 0;
     let mut look = |sharing: &mut Sharing, idles: Nanos| {
         now += 4 * MS;
@@ -126,7 +126,7 @@ fn a_job_pays_nothing_while_another_is_released() {
         let busy = Observed {
             resident: if is_held { 0 } else { 4 * MS - idles },
             pending: 4 * MS,
-            wishes: true,
+            wants_gpu: true,
             ..Observed::default()
         };
         // It had work before, and stays on the GPU until another comes.

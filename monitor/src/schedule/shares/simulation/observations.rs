@@ -3,11 +3,11 @@
 use super::*;
 
 #[test]
-fn beside_a_job_that_wants_the_gpu_a_cap_needs_no_word_of_its_job() {
+fn a_cap_beside_a_waiting_job_needs_no_word_of_its_job() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
-    sharing.come(Job(1), eighth, HARD, 0);
-    sharing.come(Job(2), eighth, Mode::Soft, 0);
+    sharing.add(Job(1), eighth, HARD, 0);
+    sharing.add(Job(2), eighth, Mode::Soft, 0);
     // It says nothing, and uses the GPU whenever it is not held.
     let (mut used, mut is_on) = (0, true);
     for now in (RECHECK..10_000 * MS).step_by(RECHECK as usize) {
@@ -18,7 +18,7 @@ fn beside_a_job_that_wants_the_gpu_a_cap_needs_no_word_of_its_job() {
             ..Observed::default()
         };
         let other = Observed {
-            wishes: true,
+            wants_gpu: true,
             resident: RECHECK - resident,
             pending: RECHECK,
             ..Observed::default()
@@ -32,11 +32,11 @@ fn beside_a_job_that_wants_the_gpu_a_cap_needs_no_word_of_its_job() {
 #[test]
 fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
     let mut sharing = Sharing::new(0);
-    sharing.come(Job(1), Share::new(1, 2).unwrap(), Mode::Soft, 0);
+    sharing.add(Job(1), Share::new(1, 2).unwrap(), Mode::Soft, 0);
     let wild = Observed {
         resident: Nanos::MAX,
         pending: Nanos::MAX,
-        wishes: true,
+        wants_gpu: true,
         ..Observed::default()
     };
     for now in (0..1_000 * MS).step_by(RECHECK as usize) {
@@ -49,12 +49,12 @@ fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
 fn a_held_job_that_is_on_the_gpu_is_reported() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
-    sharing.come(Job(1), eighth, HARD, 0);
-    sharing.come(Job(2), eighth, HARD, 0);
+    sharing.add(Job(1), eighth, HARD, 0);
+    sharing.add(Job(2), eighth, HARD, 0);
     let always = Observed {
         resident: RECHECK,
         pending: RECHECK,
-        wishes: true,
+        wants_gpu: true,
         ..Observed::default()
     };
     let looks = (RECHECK..300 * MS).step_by(RECHECK as usize);
@@ -73,16 +73,16 @@ fn a_held_job_that_is_on_the_gpu_is_reported() {
 fn processes_that_come_hide_no_job_that_cannot_be_held() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
-    sharing.come(Job(1), eighth, HARD, 0);
+    sharing.add(Job(1), eighth, HARD, 0);
     let always = Observed {
         resident: RECHECK,
         pending: RECHECK,
-        wishes: true,
+        wants_gpu: true,
         ..Observed::default()
     };
     let mut looks = (RECHECK..300 * MS).step_by(RECHECK as usize);
     assert!(looks.any(|now| {
-        sharing.come(Job(1), eighth, HARD, 0);
+        sharing.add(Job(1), eighth, HARD, 0);
         !sharing
             .look(now, &[(Job(1), always)].into())
             .escaped
@@ -94,14 +94,14 @@ fn processes_that_come_hide_no_job_that_cannot_be_held() {
 fn a_server_finds_short_slices_also_after_a_pause() {
     let mut sharing = Sharing::new(0);
     let half = Share::new(1, 2).unwrap();
-    sharing.come(Job(1), half, HARD, 0);
-    sharing.come(Job(2), half, HARD, 0);
+    sharing.add(Job(1), half, HARD, 0);
+    sharing.add(Job(2), half, HARD, 0);
     let mut slices = Vec::new();
     for now in (10..2_000).step_by(10).map(|ms| ms * MS) {
         let busy = Observed {
             resident: 5 * MS,
             pending: 10 * MS,
-            wishes: true,
+            wants_gpu: true,
             cut: 1,
             left: 0,
             ..Observed::default()
@@ -110,7 +110,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
         let answers = Observed {
             resident: 3 * MS,
             pending: 10 * MS,
-            wishes: true,
+            wants_gpu: true,
             cut: 0,
             left: 9,
             ..Observed::default()
@@ -133,7 +133,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
         let busy = Observed {
             resident: 10 * MS,
             pending: 10 * MS,
-            wishes: true,
+            wants_gpu: true,
             ..Observed::default()
         };
         sharing.look(now, &[(Job(1), busy), (Job(2), Observed::default())].into());

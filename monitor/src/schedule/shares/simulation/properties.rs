@@ -139,7 +139,7 @@ impl Case {
                     }
                     (Some(&(_, program)), Some(sim)) => gpu.run(sim, program),
                     (Some(&(_, program)), None) => {
-                        gpu.come(Job(number), self.slots[life.slot].share, life.plan.mode);
+                        gpu.add_job(Job(number), self.slots[life.slot].share, life.plan.mode);
                         *sim = Some(gpu.add(Job(number), true, program));
                     }
                     (None, _) => {}
@@ -187,7 +187,7 @@ impl Case {
                     continue;
                 }
                 if sharing.standing(job).is_none() {
-                    sharing.come(job, share, mode, 0);
+                    sharing.add(job, share, mode, 0);
                 }
                 let part = each * used / 100 / pasts.len() as Nanos;
                 let is_on = sharing.state(job).is_some_and(|(is_on, _)| is_on);
@@ -199,7 +199,7 @@ impl Case {
                 let observed = Observed {
                     resident: part.min(most),
                     pending: part.min(most),
-                    wishes: look < LOOKS,
+                    wants_gpu: look < LOOKS,
                     ..Observed::default()
                 };
                 all.insert(job, observed);
@@ -335,8 +335,12 @@ impl Run {
         let reserved: Nanos = pausing
             .map(|it| share_of(it.share, it.leaves - it.comes))
             .sum();
-        let programs = case.slots.iter().flat_map(|it| &it.plans);
-        let mut programs = programs.flat_map(|it| &it.programs).map(|it| it.1);
+        let mut programs = case
+            .slots
+            .iter()
+            .flat_map(|it| &it.plans)
+            .flat_map(|it| &it.programs)
+            .map(|it| it.1);
         let is_false = |it| matches!(it, Program::Stuck | Program::Ticks { .. });
         let idle = if programs.any(is_false) {
             40 * MS

@@ -50,9 +50,10 @@ impl Sampler {
     fn interval(&mut self, now: Nanos) -> Nanos {
         let random = now.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let some = |time: Nanos| (random as Nanos * time) >> 32;
-        let next = match std::mem::take(&mut self.is_woken) {
-            true => FIRST + some(FIRST),
-            false => self.interval * 3 / 2,
+        let next = if std::mem::take(&mut self.is_woken) {
+            FIRST + some(FIRST)
+        } else {
+            self.interval * 3 / 2
         };
         self.interval = next.min(LONGEST);
         if next < LONGEST {
@@ -109,7 +110,7 @@ fn a_cap_holds_bursts_beside_a_job_that_waits_for_its_own() {
 }
 
 #[test]
-fn bursts_are_charged_as_long_as_they_are_beside_jobs_that_their_caps_hold() {
+fn bursts_beside_capped_jobs_are_charged_in_full() {
     let jobs = [
         (4, 8, HARD, Program::Queue),
         (2, 8, HARD, bursts(2_000, 20)),

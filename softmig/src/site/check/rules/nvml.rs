@@ -143,7 +143,7 @@ fn called(gpu: &Gpu) -> String {
 fn shared<'a>(policy: &'a Policy, kind: &str) -> Option<&'a GpuType> {
     policy.gpu(kind).or_else(|| {
         let mut kept = policy.reservables().iter();
-        policy.gpu(kept.find(|own| own.kind() == kind)?.of())
+        policy.gpu(kept.find(|own| own.kind() == kind)?.base_type())
     })
 }
 

@@ -3,7 +3,7 @@
 //! With control groups of version 2 the kernel does it at once, for the folders of a job's tasks (`cgroup.kill`, Linux 5.14).
 //! Otherwise, and for what is left, each process gets its own signal, until none is left.
 
-use crate::enforce::look::{Holder, ProcessId};
+use crate::enforce::observation::{Holder, ProcessId};
 use crate::enforce::target::{Target, is_of, is_older};
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Owner, owner};
@@ -23,7 +23,7 @@ const MOST: Duration = Duration::from_secs(2);
 
 /// A job that is to end as a whole.
 #[derive(Clone, Copy, Debug)]
-pub struct Whole<'a> {
+pub struct JobProcesses<'a> {
     /// Where processes are told.
     pub proc: &'a Path,
     /// Where control groups are.
@@ -32,11 +32,11 @@ pub struct Whole<'a> {
     pub holder: &'a Holder,
     /// The confs of all jobs.
     pub confs: &'a Confs,
-    /// Processes that began before this time are spared.
+    /// Processes that began before this time are exempt.
     pub enforced_since: Option<u64>,
 }
 
-impl Whole<'_> {
+impl JobProcesses<'_> {
     /// Ends them, and says how many got a signal one by one.
     pub fn end(&self) -> usize {
         let mut signalled = BTreeSet::new();
@@ -87,16 +87,18 @@ impl Whole<'_> {
             .into_iter()
             .flatten()
             .flatten();
-        let users = steps.map(|step| step.path().join("user"));
-        let users = users.filter(|folder| folder.join("cgroup.kill").exists());
-        users.filter(|folder| !self.has_spared(folder)).collect()
+        steps
+            .map(|step| step.path().join("user"))
+            .filter(|folder| folder.join("cgroup.kill").exists())
+            .filter(|folder| !self.has_exempt(folder))
+            .collect()
     }
 
     /// Whether a process in a control group or in one below is root's or older than the limits.
-    fn has_spared(&self, folder: &Path) -> bool {
+    fn has_exempt(&self, folder: &Path) -> bool {
         let list = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
         let mut pids = list.lines().filter_map(|line| line.parse().ok());
-        let is_spared = |pid: u32| match owner(self.proc, pid) {
+        let is_exempt = |pid: u32| match owner(self.proc, pid) {
             Owner::Process { uid, began, .. } => uid == 0 || is_older(began, self.enforced_since),
             Owner::Gone | Owner::Unknown(_) => false,
         };
@@ -104,10 +106,10 @@ impl Whole<'_> {
             let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
             entries.any(|entry| {
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                is_folder && self.has_spared(&entry.path())
+                is_folder && self.has_exempt(&entry.path())
             })
         };
-        pids.any(is_spared) || below()
+        pids.any(is_exempt) || below()
     }
 }
 
@@ -197,7 +199,7 @@ mod tests {
         // Neither process exists: a signal to these numbers finds none.
         let (proc, cgroups) = (folder.join("proc"), folder.join("cgroups"));
         let confs = Confs::default();
-        let whole = Whole {
+        let whole = JobProcesses {
             proc: &proc,
             cgroups: &cgroups,
             holder: &Holder::Job(12),
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_go_on_until_a_pass_finds_no_process_or_the_time_is_over() {
+    fn signals_go_on_until_no_process_is_left_or_time_is_over() {
         let mut left = 100;
         until_none(Duration::from_secs(3600), || {
             left -= 1;

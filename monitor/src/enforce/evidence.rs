@@ -3,7 +3,7 @@
 //!
 //! Both hold for processes that begin after a change. So none is ended that began before the later of the two.
 
-use crate::enforce::scene::{Grounds, beginning};
+use crate::enforce::snapshot::{Evidence, beginning};
 use rustix::time::{ClockId, clock_gettime};
 use softmig_node::dir::Dir;
 use softmig_policy::node::node_conf::{Identity, LONGEST, NodeConf, NodeMode};
@@ -43,8 +43,8 @@ impl Places {
     }
 
     /// Their present values.
-    pub fn grounds(&self, arbiter_answers: bool) -> Grounds {
-        Grounds {
+    pub fn evidence(&self, arbiter_answers: bool) -> Evidence {
+        Evidence {
             enforced_since: self.enforced_since().map(|time| ticks_at(time + MARGIN)),
             arbiter_since: self.began.saturating_add(ticks(ARBITER_MARGIN)),
             arbiter_answers,
@@ -112,7 +112,7 @@ mod tests {
             }
         }
         let places = Places::in_folder(&etc, rustix::process::getuid().as_raw());
-        places.grounds(true).enforced_since
+        places.evidence(true).enforced_since
     }
 
     #[test]

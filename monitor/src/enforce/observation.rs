@@ -42,7 +42,7 @@ pub enum Claim {
 
 /// Why a process is never ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spared {
+pub enum Exempt {
     /// Its real user is root.
     Root,
     /// It is a system account's, outside every job.
@@ -76,12 +76,12 @@ pub struct Process {
     pub computes: bool,
     /// Its memory in bytes; `None` where the driver has no figure.
     pub memory: Option<u64>,
-    /// The share of the GPU's time that it had since the last look, in percent.
+    /// The share of the GPU's time that it had since the last observation, in percent.
     pub busy: u32,
     /// Its seat.
     pub seat: Seat,
     /// Why it is not to be ended.
-    pub spared: Option<Spared>,
+    pub exempt: Option<Exempt>,
 }
 
 /// A holder on a GPU.
@@ -109,7 +109,7 @@ pub struct Tenant {
 
 /// Memory of a GPU that is in no process's figure, and the processes that may hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stray {
+pub struct Unattributed {
     /// The GPU's UUID.
     pub gpu: String,
     /// The memory, in bytes.
@@ -120,13 +120,13 @@ pub struct Stray {
 
 /// One measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct Observation {
     /// When, on a clock that never goes back.
     pub at: Duration,
     /// The processes on the GPUs.
     pub tenants: Vec<Tenant>,
     /// The memory that is in no process's figure.
-    pub strays: Vec<Stray>,
+    pub unattributed: Vec<Unattributed>,
 }
 
 impl Tenant {

@@ -1,11 +1,13 @@
-//! Makes a look of a measurement: adds the processes that have seats, and those that are never ended.
+//! Makes an observation of a measurement: adds the processes that have seats, and those that are never ended.
 
 use crate::arbiter::{Seats, Unseated, uuid};
-use crate::enforce::look::{Claim, Holder, Look, Process, ProcessId, Seat, Spared, Stray, Tenant};
+use crate::enforce::observation::{
+    Claim, Exempt, Holder, Observation, Process, ProcessId, Seat, Tenant, Unattributed,
+};
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Owner, owner};
 use crate::jobs::pidfd::state_and_beginning;
-use crate::measure::Sight;
+use crate::measure::Sample;
 use crate::measure::reading::Kind;
 use crate::measure::report::{Conf, Job, JobGpu, User};
 use crate::schedule::turns;
@@ -26,7 +28,7 @@ const MPS_NAME: &str = "nvidia-cuda-mps";
 
 /// The settings of the node. Times are clock ticks since the machine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grounds {
+pub struct Evidence {
     /// Processes that began later have the library and are held to limits; `None` where the node does not enforce.
     pub enforced_since: Option<u64>,
     /// Processes that began later can have asked the arbiter that is here now.
@@ -35,15 +37,15 @@ pub struct Grounds {
     pub arbiter_answers: bool,
 }
 
-/// All that a look is made of.
+/// All that an observation is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
+pub struct Snapshot<'a> {
     /// The measurement.
-    pub sight: &'a Sight,
+    pub sample: &'a Sample,
     /// The processes that had a seat after NVML was asked, and before it was seen which processes are alive.
     pub seats: &'a Seats,
     /// The settings.
-    pub grounds: &'a Grounds,
+    pub evidence: &'a Evidence,
     /// Where processes are told.
     pub proc: &'a Path,
     /// Root's library.
@@ -52,10 +54,10 @@ pub struct Scene<'a> {
     pub until: Instant,
 }
 
-impl Scene<'_> {
-    /// The look at this time.
-    pub fn look(&self, at: Duration, strays: Vec<Stray>) -> Look {
-        let report = &self.sight.report;
+impl Snapshot<'_> {
+    /// The observation at this time.
+    pub fn observe(&self, at: Duration, unattributed: Vec<Unattributed>) -> Observation {
+        let report = &self.sample.report;
         let given = self.seats.given.iter();
         let given: BTreeSet<(String, u32)> = given.map(|&(id, pid)| (uuid(id), pid)).collect();
         let charged = self.seats.charged.iter();
@@ -69,10 +71,10 @@ impl Scene<'_> {
             gpus.filter_map(move |gpu| self.of_job(job, gpu, known))
         });
         let users = report.users.iter().flat_map(|user| self.of_user(user));
-        Look {
+        Observation {
             at,
             tenants: jobs.chain(users).collect(),
-            strays,
+            unattributed,
         }
     }
 
@@ -82,8 +84,10 @@ impl Scene<'_> {
             (None, Some(sluid)) => Holder::Sluid(sluid.clone()),
             (None, None) => return None,
         };
-        let conf = job.job.and_then(|id| self.sight.confs.jobs.get(&id));
-        let conf = conf.and_then(|conf| conf.as_ref().ok());
+        let conf = job
+            .job
+            .and_then(|id| self.sample.confs.jobs.get(&id))
+            .and_then(|conf| conf.as_ref().ok());
         let uuid = gpu.holding.uuid.clone()?;
         let (index, is_mig) = self.gpu(&uuid)?;
         // softmig has no limits on it.
@@ -100,13 +104,14 @@ impl Scene<'_> {
                 }
             );
             let is_users = conf.is_some_and(|conf| conf.uid == uid);
-            let is_late = began > self.grounds.arbiter_since && self.grounds.arbiter_answers;
+            let is_late = began > self.evidence.arbiter_since && self.evidence.arbiter_answers;
             if known.given.contains(&(uuid.clone(), pid)) {
                 Seat::Given
             } else if is_judged && is_users && is_late && !self.is_excused(pid) {
-                match self.has_library(pid) {
-                    true => Seat::Expected,
-                    false => Seat::None,
+                if self.has_library(pid) {
+                    Seat::Expected
+                } else {
+                    Seat::None
                 }
             } else {
                 Seat::Excused
@@ -115,7 +120,7 @@ impl Scene<'_> {
         let charged = job
             .job
             .and_then(|id| known.charged.get(&(uuid.clone(), turns::Job(id))));
-        let about = job.job.and_then(|id| self.sight.confs.about.get(&id));
+        let about = job.job.and_then(|id| self.sample.confs.about.get(&id));
         Some(Tenant {
             holder,
             since: about.map(|about| about.since),
@@ -139,10 +144,10 @@ impl Scene<'_> {
             let (index, _) = self.gpu(&gpu)?;
             let mut processes = self.processes(index, &holding.pids, |_, _, _| Seat::Excused);
             for process in &mut processes {
-                let is_systems = uid < FIRST_USER && process.spared.is_none();
-                process.spared = is_systems
-                    .then_some(Spared::SystemAccount)
-                    .or(process.spared);
+                let is_systems = uid < FIRST_USER && process.exempt.is_none();
+                process.exempt = is_systems
+                    .then_some(Exempt::SystemAccount)
+                    .or(process.exempt);
             }
             Some(Tenant {
                 holder: Holder::User(uid),
@@ -161,7 +166,7 @@ impl Scene<'_> {
 
     /// NVML's index of a GPU, and whether it is divided.
     fn gpu(&self, uuid: &str) -> Option<(u32, bool)> {
-        let mut gpus = self.sight.report.gpus.iter();
+        let mut gpus = self.sample.report.gpus.iter();
         let gpu = gpus.find(|gpu| gpu.uuid.as_deref() == Some(uuid))?;
         Some((gpu.index, gpu.mig))
     }
@@ -181,30 +186,30 @@ impl Scene<'_> {
         pids: &[u32],
         seat: impl Fn(u32, u32, u64) -> Seat,
     ) -> Vec<Process> {
-        let mut gpus = self.sight.report.gpus.iter();
+        let mut gpus = self.sample.report.gpus.iter();
         let shown = gpus.find(|gpu| gpu.index == index);
         let shown = shown.map_or(&[][..], |gpu| &gpu.processes);
         let processes = pids.iter().filter_map(|&pid| {
             let Some(Owner::Process {
                 uid, name, began, ..
-            }) = self.sight.owners.get(&pid)
+            }) = self.sample.owners.get(&pid)
             else {
                 return None;
             };
             let process = shown.iter().find(|process| process.pid == pid)?;
-            let busy = self.sight.busy.get(&index).and_then(|busy| busy.get(&pid));
+            let busy = self.sample.busy.get(&index).and_then(|busy| busy.get(&pid));
             let is_older = self
-                .grounds
+                .evidence
                 .enforced_since
                 .is_some_and(|since| *began <= since);
             let is_mps = || name.starts_with(MPS_NAME) && is_sites_mps_server(self.proc, pid);
             // A set-uid program is a user's: each user can start one.
-            let spared = if *uid == 0 {
-                Some(Spared::Root)
+            let exempt = if *uid == 0 {
+                Some(Exempt::Root)
             } else if is_older {
-                Some(Spared::Older)
+                Some(Exempt::Older)
             } else {
-                is_mps().then_some(Spared::Mps)
+                is_mps().then_some(Exempt::Mps)
             };
             Some(Process {
                 id: ProcessId { pid, began: *began },
@@ -212,7 +217,7 @@ impl Scene<'_> {
                 memory: process.memory_bytes,
                 busy: busy.copied().unwrap_or(0),
                 seat: seat(pid, *uid, *began),
-                spared,
+                exempt,
             })
         });
         processes.collect()
@@ -239,9 +244,12 @@ fn claim(kind: Conf, conf: Option<&JobConf>) -> Claim {
 }
 
 /// The processes of slices that compute without a seat, with their jobs, by the GPU's UUID: their jobs are to pay for them.
-pub fn unseated(look: &Look, confs: &Confs) -> BTreeMap<String, BTreeMap<u32, Unseated>> {
+pub fn unseated(
+    observation: &Observation,
+    confs: &Confs,
+) -> BTreeMap<String, BTreeMap<u32, Unseated>> {
     let mut all: BTreeMap<String, BTreeMap<u32, Unseated>> = BTreeMap::new();
-    for tenant in &look.tenants {
+    for tenant in &observation.tenants {
         let Holder::Job(id) = tenant.holder else {
             continue;
         };
