@@ -12,6 +12,7 @@ use softmig_region::units;
 
 use super::allocations::{Holding, Kind};
 use super::device::LimitedGpu;
+use super::nvml_usage;
 use super::slot::{gpu_states, holdings};
 use crate::driver::args::Number;
 use crate::driver::cuda_queries;
@@ -24,23 +25,28 @@ pub(crate) struct Pool {
     handle: CUmemoryPool,
     /// Its memory is managed: the driver counts it for no process.
     is_managed: bool,
-    /// The program names it, and it is not known.
-    is_new: bool,
+    /// The program names it, and it is not known: how often pools had changed then.
+    new_since: Option<u32>,
 }
 
 /// In a holding's `device`: the host's.
 const HOST: u8 = u8::MAX;
 
+/// In a holding's `device`: the pool is about to be destroyed. The driver is not asked about it any more, and only a pool that is
+/// created at the same handle takes its place.
+const GOING: u8 = u8::MAX - 1;
+
 impl Pool {
     /// The pool, or where it is null the one that the GPU's allocations come from; `None` for the host's.
     pub(crate) fn of(gpu: &LimitedGpu, pool: CUmemoryPool) -> Option<Self> {
+        let since = currents();
         let current = gpu.state().pool.load(Ordering::Relaxed);
         if pool.is_null() && current != 0 {
             return Some(Self {
                 gpu: *gpu,
                 handle: current as usize as CUmemoryPool,
                 is_managed: false,
-                is_new: false,
+                new_since: None,
             });
         }
         let handle = if pool.is_null() {
@@ -48,12 +54,13 @@ impl Pool {
         } else {
             pool
         };
-        let Some(known) = gpu.holdings().get(Kind::Pool, handle as u64) else {
+        let known = gpu.holdings().get(Kind::Pool, handle as u64);
+        let Some(known) = known.filter(|known| known.device != GOING) else {
             return Some(Self {
                 gpu: *gpu,
                 handle,
                 is_managed: false,
-                is_new: true,
+                new_since: Some(since),
             });
         };
         if known.device == HOST {
@@ -68,7 +75,7 @@ impl Pool {
             gpu,
             handle,
             is_managed: known.other == MANAGED,
-            is_new: false,
+            new_since: None,
         })
     }
 
@@ -79,8 +86,10 @@ impl Pool {
 
     /// The driver has answered to an allocation. It refuses a pool that was destroyed by another error than these.
     pub(crate) fn answered(&self, result: CUresult) {
-        if self.is_new && matches!(result, CUDA_SUCCESS | CUDA_ERROR_OUT_OF_MEMORY) {
-            remember(&self.gpu, self.handle, 0);
+        if let Some(since) = self.new_since
+            && matches!(result, CUDA_SUCCESS | CUDA_ERROR_OUT_OF_MEMORY)
+        {
+            remember_if_same(&self.gpu, self.handle, 0, Some(since));
         }
     }
 
@@ -93,12 +102,27 @@ impl Pool {
             .saturating_sub(used.unwrap_or(u64::MAX))
     }
 
+    /// Charges what the pool holds after an allocation, for which `reserved_before` units are charged already. Of a pool that
+    /// another thread destroys meanwhile nothing can be known: what the allocation took is then charged by the driver's own
+    /// figure.
+    pub(crate) fn look(&self, reserved_before: u32, result: CUresult) {
+        if self.charge_growth(reserved_before) {
+            return;
+        }
+        if result == CUDA_SUCCESS && !nvml_usage::raise(&self.gpu, reserved_before) {
+            let overhead = &self.gpu.state().overhead;
+            overhead.fetch_add(reserved_before, Ordering::Relaxed);
+        } else {
+            self.gpu.refund(reserved_before);
+        }
+    }
+
     /// Charges what the pool holds now, of which `reserved_before` units are charged already. Less than it was known to
-    /// hold only if no other call may be making it grow.
-    pub(crate) fn look(&self, reserved_before: u32) {
+    /// hold only if no other call may be making it grow. Returns whether the pool is known.
+    fn charge_growth(&self, reserved_before: u32) -> bool {
         let calls = self.gpu.calls();
         let Some(reserved) = figure(self.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) else {
-            return self.gpu.refund(reserved_before);
+            return false;
         };
         let now = units(reserved);
         let gpu = &self.gpu;
@@ -128,6 +152,7 @@ impl Pool {
             managed.fetch_add(more, Ordering::Relaxed);
             managed.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
         }
+        true
     }
 }
 
@@ -140,7 +165,7 @@ fn find_current(gpu: &LimitedGpu) -> Option<CUmemoryPool> {
         return None;
     }
     let known = gpu.holdings().get(Kind::Pool, pool as u64);
-    let known = known.unwrap_or_else(|| remember(gpu, pool, 0));
+    let known = known.or_else(|| remember_if_same(gpu, pool, 0, Some(before)))?;
     if known.device == gpu.number() && known.other != MANAGED {
         gpu.state().pool.store(pool as u64, Ordering::SeqCst);
         // It may be another one by now.
@@ -171,19 +196,34 @@ pub(crate) fn forget_currents() {
 /// In a pool's `other`: its memory is managed.
 pub(crate) const MANAGED: u64 = 1;
 
-/// Remembers a pool of a GPU's; `kind` is [`MANAGED`] or 0.
+/// Remembers a pool of a GPU's that the program has created; `kind` is [`MANAGED`] or 0.
 #[cold]
-pub(crate) fn remember(gpu: &LimitedGpu, pool: CUmemoryPool, kind: u64) -> Holding {
+pub(crate) fn remember(gpu: &LimitedGpu, pool: CUmemoryPool, kind: u64) {
+    remember_if_same(gpu, pool, kind, None);
+}
+
+/// Remembers a pool that the driver named when pools had changed `since` times, or that is created just now. `None` for one that
+/// is being destroyed, or may have been destroyed since then: [`end_destroying`] counts before it forgets a pool.
+#[cold]
+fn remember_if_same(
+    gpu: &LimitedGpu,
+    pool: CUmemoryPool,
+    kind: u64,
+    since: Option<u32>,
+) -> Option<Holding> {
     let new = Holding {
         units: 0,
         device: gpu.number(),
         count: 0,
         other: kind,
     };
-    gpu.holdings().change(Kind::Pool, pool as u64, |known| {
-        let held = known.unwrap_or(new);
-        (Some(held), held)
-    })
+    let known = gpu.holdings().change(Kind::Pool, pool as u64, |known| {
+        let known = known.filter(|known| known.device != GOING || since.is_some());
+        let is_there = since.is_none_or(|since| currents() == since);
+        let known = known.or_else(|| is_there.then_some(new));
+        (known, known)
+    });
+    known.filter(|known| known.device != GOING)
 }
 
 /// Remembers a pool of the host's, which is left alone.
@@ -199,24 +239,49 @@ pub(crate) fn remember_host(pool: CUmemoryPool) {
     }
 }
 
-/// Forgets a pool that is to be destroyed, when no thread asks the driver about it any more. Returns what was known of it, and
+/// Sees to it that no thread asks the driver about a pool any more, which is to be destroyed. Returns what was known of it, and
 /// what it holds without its unused memory, which goes with it.
-pub(crate) fn forget(pool: CUmemoryPool) -> Option<(Holding, u32)> {
+pub(crate) fn begin_destroying(pool: CUmemoryPool) -> Option<(Holding, u32)> {
     let _errno = os::Errno::save();
     let holdings = holdings()?;
-    trim(pool)?;
-    let left = figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     let deadline = os::milliseconds().saturating_add(PATIENCE);
-    loop {
+    let known = loop {
         let is_late = os::milliseconds() > deadline;
-        let forgotten = holdings.change(Kind::Pool, pool as u64, |known| {
-            let is_asked = known.is_some_and(|known| known.count > 0) && !is_late;
-            (known.filter(|_| is_asked), (!is_asked).then_some(known))
+        let taken = holdings.change(Kind::Pool, pool as u64, |known| match known {
+            Some(known) if known.device == GOING => (Some(known), Some(None)),
+            Some(known) if known.count > 0 && !is_late => (Some(known), None),
+            Some(known) => {
+                let going = Holding {
+                    device: GOING,
+                    ..known
+                };
+                (Some(going), Some(Some(known)))
+            }
+            None => (None, Some(None)),
         });
-        if let Some(known) = forgotten {
-            return Some((known?, left.map_or(u32::MAX, units)));
+        match taken {
+            Some(known) => break known?,
+            None => os::nap(LOOK_AGAIN),
         }
-        os::nap(LOOK_AGAIN);
+    };
+    relaxed(|| cuda_queries::cuMemPoolTrimTo(pool, 0));
+    let left = relaxed(|| attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    Some((known, left.map_or(u32::MAX, units)))
+}
+
+/// The driver has answered to the call that destroys a pool.
+pub(crate) fn end_destroying(pool: CUmemoryPool, (held, left): (Holding, u32), result: CUresult) {
+    if result == CUDA_SUCCESS {
+        destroyed(&held, left);
+        // First: whoever was told of the pool before sees this, or that it is going.
+        forget_currents();
+    }
+    let back = (result != CUDA_SUCCESS).then_some(Holding { count: 0, ..held });
+    if let Some(holdings) = holdings() {
+        holdings.change(Kind::Pool, pool as u64, |known| {
+            let is_it = known.is_some_and(|known| known.device == GOING);
+            (if is_it { back } else { known }, ())
+        });
     }
 }
 
@@ -228,7 +293,7 @@ const LOOK_AGAIN: u64 = 20_000;
 
 /// A pool is destroyed. Its memory that is still in use stays until it is freed, at an unknown time, so it is charged
 /// as memory without a name.
-pub(crate) fn destroyed(held: &Holding, left: u32) {
+fn destroyed(held: &Holding, left: u32) {
     if let Some(gpu) = LimitedGpu::on(held.device.into()) {
         let left = left.min(held.units);
         let state = gpu.state();
@@ -252,9 +317,9 @@ pub(crate) fn refresh(pool: CUmemoryPool) {
             gpu,
             handle: pool,
             is_managed: known.is_some_and(|known| known.other == MANAGED),
-            is_new: false,
+            new_since: None,
         };
-        pool.look(0);
+        pool.charge_growth(0);
     }
 }
 
@@ -324,37 +389,52 @@ pub(crate) fn refresh_graphs(gpu: &LimitedGpu) {
     }
 }
 
-/// A figure of a pool's, in bytes.
-fn figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
-    let mut bytes = 0_u64;
-    let result = ask(pool, || {
-        cuda_queries::cuMemPoolGetAttribute(pool, attribute, Number(&mut bytes))
-    });
-    (result == Some(CUDA_SUCCESS)).then_some(bytes)
+/// A figure of a known pool, in bytes.
+fn figure(pool: CUmemoryPool, figure: CUmemPool_attribute) -> Option<u64> {
+    ask(pool, || attribute(pool, figure)).flatten()
 }
 
-/// Makes a pool give unused memory back; `None` for one that is not known.
-fn trim(pool: CUmemoryPool) -> Option<CUresult> {
-    ask(pool, || cuda_queries::cuMemPoolTrimTo(pool, 0))
+/// A figure of a pool that is there.
+fn attribute(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
+    let mut bytes = 0_u64;
+    let result = cuda_queries::cuMemPoolGetAttribute(pool, attribute, Number(&mut bytes));
+    (result == CUDA_SUCCESS).then_some(bytes)
+}
+
+/// Makes a known pool give unused memory back.
+fn trim(pool: CUmemoryPool) {
+    ask(pool, || cuda_queries::cuMemPoolTrimTo(pool, 0));
 }
 
 /// Asks the driver about a pool that is known. The driver reads what lies at the handle, and may die of it where the pool was
-/// destroyed, so a thread that destroys the pool waits meanwhile ([`forget`]).
-fn ask(pool: CUmemoryPool, question: impl FnOnce() -> CUresult) -> Option<CUresult> {
-    let holdings = holdings()?;
-    let count = |to: fn(u32) -> u32| {
-        holdings.change(Kind::Pool, pool as u64, |known| {
-            let after = known.map(|known| Holding {
-                count: to(known.count),
-                ..known
-            });
-            (after, after.is_some())
-        })
-    };
-    if !count(|count| count.saturating_add(1)) {
+/// destroyed, so a thread that destroys the pool waits meanwhile ([`begin_destroying`]).
+fn ask<T>(pool: CUmemoryPool, question: impl FnOnce() -> T) -> Option<T> {
+    if !count_asker(pool, true) {
         return None;
     }
     let answer = relaxed(question);
-    count(|count| count.saturating_sub(1));
+    count_asker(pool, false);
     Some(answer)
+}
+
+/// Counts a thread that asks about a pool in, or out. Returns whether the pool is there.
+#[inline(never)]
+fn count_asker(pool: CUmemoryPool, is_in: bool) -> bool {
+    let Some(holdings) = holdings() else {
+        return false;
+    };
+    holdings.change(Kind::Pool, pool as u64, |known| {
+        let is_there = known.is_some_and(|known| known.device != GOING);
+        let counted = known.map(|known| Holding {
+            count: if !is_in {
+                known.count.saturating_sub(1)
+            } else if is_there {
+                known.count.saturating_add(1)
+            } else {
+                known.count
+            },
+            ..known
+        });
+        (counted, is_there)
+    })
 }

@@ -17,7 +17,7 @@ use crate::driver::device;
 use crate::driver::stream::{Stream, relaxed};
 use crate::identity::gate;
 use crate::ledger::pools::{self, Pool};
-use crate::ledger::{self, Busy, Kind, LimitedGpu, here};
+use crate::ledger::{Busy, LimitedGpu, here};
 use crate::os;
 
 /// A pool grows by multiples of this (docs/gpu-memory.md).
@@ -66,7 +66,7 @@ pub(crate) fn alloc(
         pools::refresh_all(&gpu);
     }
     pool.answered(result);
-    pool.look(units);
+    pool.look(units, result);
     result
 }
 
@@ -146,15 +146,10 @@ pub(crate) fn create(
 
 /// Destroys a pool.
 pub(crate) fn destroy(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUresult {
-    let forgotten = pools::forget(pool);
+    let known = pools::begin_destroying(pool);
     let result = call();
-    if let (Some((held, left)), Some(holdings)) = (forgotten, ledger::holdings()) {
-        if result == CUDA_SUCCESS {
-            pools::destroyed(&held, left);
-            pools::forget_currents();
-        } else {
-            holdings.put(Kind::Pool, pool as u64, held);
-        }
+    if let Some(known) = known {
+        pools::end_destroying(pool, known, result);
     }
     result
 }
