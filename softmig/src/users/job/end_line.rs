@@ -76,7 +76,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn the_line_needs_the_policys_wish_and_the_figures() {
+    fn the_line_needs_figures_and_a_policy_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let owner = folder.path().metadata().unwrap().uid();
         let node = Node::in_folder(folder.path(), owner);
