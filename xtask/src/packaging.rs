@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::place::{project, run, target};
 use crate::steps::cargo;
+use crate::test::run_as_root;
 use crate::tools::{CARGO_DEB, CARGO_GENERATE_RPM};
 use crate::wheel::python;
 use crate::{gates, stage};
@@ -86,7 +87,7 @@ fn test_made() -> Result<()> {
     crate::roots::build()?;
     crate::roots::build_oldest()?;
     ansible()?;
-    run(&mut cargo(&[
+    run(run_as_root(&mut cargo(&[
         "test",
         "--locked",
         "--workspace",
@@ -94,7 +95,7 @@ fn test_made() -> Result<()> {
         "--features=softmig-tests/packages",
         "--",
         "packages::",
-    ]))
+    ])))
 }
 
 /// The ansible-core whose playbook tests run, and what it needs, for the Python of Debian 12.

@@ -74,6 +74,7 @@ fn archive(to: &Path) -> Result<()> {
             "--owner=0",
             "--group=0",
             "--numeric-owner",
+            "--mode=u=rwX,go=rX,a-s",
             "--format=gnu",
         ])
         .arg(format!("--mtime=@{}", packaging::source_date()?))
@@ -97,7 +98,7 @@ fn components() -> Result<serde_json::Value> {
     let mut tree = cargo(&[
         "tree",
         "--locked",
-        "--edges=normal",
+        "--edges=normal,no-proc-macro",
         "--prefix=none",
         "--format={p}|{l}",
     ]);

@@ -208,7 +208,8 @@ fn hook(stage: &Path) -> Result<()> {
 /// Where it lies in the tree.
 pub(crate) const HOOK: &str = "usr/lib/softmig/staged/libsoftmig.so";
 
-/// The pages, in folders as in the repository, so that their links hold. The records of decisions are for developers.
+/// The pages, in folders as in the repository, so that their links to each other hold. The records of decisions are for developers, and stay
+/// there.
 fn documents(stage: &Path) -> Result<()> {
     let folder = stage.join("usr/share/doc/softmig");
     for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] {

@@ -80,7 +80,7 @@ impl Tests {
         if self.slurm.is_none() {
             steps.step("unit, doc and integration tests", || {
                 let mut tests = cargo(&["test", "--locked", "--no-fail-fast"]);
-                tests.args(CODE);
+                tests.arg("--workspace");
                 if !self.full {
                     tests.args(FAKE_DRIVER.map(|name| format!("--exclude={name}")));
                 }
@@ -120,7 +120,9 @@ impl Tests {
             gates::check(Some(hook))
         })?;
         if self.is_wide() {
-            steps.step("container runtimes", runtimes::build)?;
+            if releases.contains(&Slurm::V24_11) {
+                steps.step("container runtimes", runtimes::build)?;
+            }
             steps.step("Prometheus and node_exporter", prometheus::bring)?;
             steps.step("kernel of the guests", || {
                 softmig_tests::uml::ensure(&target())
@@ -148,11 +150,8 @@ impl Tests {
             "--test=behaviour",
             features,
         ]);
-        if !rustix::process::geteuid().is_root() {
-            // Only the tests themselves: what cargo writes stays the user's.
-            tests.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "sudo -E");
-        }
-        self.filtered(&mut tests).arg("--test-threads=4");
+        self.filtered(run_as_root(&mut tests))
+            .arg("--test-threads=4");
         if let (Some(slurm), None) = (self.slurm, &self.filter) {
             tests.arg(module_of(slurm));
         }
@@ -169,6 +168,14 @@ impl Tests {
     fn filtered<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.arg("--").args(&self.filter)
     }
+}
+
+/// Has cargo run tests as root. Only the tests themselves: what cargo writes stays the user's.
+pub(crate) fn run_as_root(tests: &mut Command) -> &mut Command {
+    if !rustix::process::geteuid().is_root() {
+        tests.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "sudo -E");
+    }
+    tests
 }
 
 /// All crates but that of the tests on clusters.

@@ -130,6 +130,8 @@ impl Pool {
         let before = gpu
             .holdings()
             .change(Kind::Pool, name, |known| match known {
+                None => (None, None),
+                Some(known) if known.device == GOING => (Some(known), None),
                 Some(known)
                     if now > known.units || (now < known.units && gpu.were_alone(calls)) =>
                 {
@@ -138,11 +140,14 @@ impl Pool {
                             units: now,
                             ..known
                         }),
-                        known.units,
+                        Some(known.units),
                     )
                 }
-                other => (other, now),
+                other => (other, Some(now)),
             });
+        let Some(before) = before else {
+            return false;
+        };
         let more = now.saturating_sub(before);
         gpu.charge(more.saturating_sub(reserved_before));
         gpu.refund(reserved_before.saturating_sub(more));
@@ -165,7 +170,9 @@ fn find_current(gpu: &LimitedGpu) -> Option<CUmemoryPool> {
         return None;
     }
     let known = gpu.holdings().get(Kind::Pool, pool as u64);
-    let known = known.or_else(|| remember_if_same(gpu, pool, 0, Some(before)))?;
+    let Some(known) = known.or_else(|| remember_if_same(gpu, pool, 0, Some(before))) else {
+        return Some(pool);
+    };
     if known.device == gpu.number() && known.other != MANAGED {
         gpu.state().pool.store(pool as u64, Ordering::SeqCst);
         // It may be another one by now.
@@ -239,44 +246,62 @@ pub(crate) fn remember_host(pool: CUmemoryPool) {
     }
 }
 
-/// Sees to it that no thread asks the driver about a pool any more, which is to be destroyed. Returns what was known of it, and
-/// what it holds without its unused memory, which goes with it.
-pub(crate) fn begin_destroying(pool: CUmemoryPool) -> Option<(Holding, u32)> {
+/// A pool that is being destroyed: what was known of it, and what it holds without its unused memory, which goes with it.
+pub(crate) struct Going {
+    known: Option<Holding>,
+    left: u32,
+}
+
+/// Sees to it that no thread asks the driver about a pool any more, or remembers it, until it is destroyed. `None` if another
+/// thread destroys it.
+pub(crate) fn begin_destroying(pool: CUmemoryPool) -> Option<Going> {
     let _errno = os::Errno::save();
     let holdings = holdings()?;
+    let unknown = Holding {
+        units: 0,
+        device: GOING,
+        count: 0,
+        other: 0,
+    };
     let deadline = os::milliseconds().saturating_add(PATIENCE);
     let known = loop {
         let is_late = os::milliseconds() > deadline;
-        let taken = holdings.change(Kind::Pool, pool as u64, |known| match known {
-            Some(known) if known.device == GOING => (Some(known), Some(None)),
-            Some(known) if known.count > 0 && !is_late => (Some(known), None),
-            Some(known) => {
-                let going = Holding {
-                    device: GOING,
-                    ..known
-                };
-                (Some(going), Some(Some(known)))
-            }
-            None => (None, Some(None)),
+        let before = holdings.change(Kind::Pool, pool as u64, |known| {
+            let is_asked = known.is_some_and(|known| known.count > 0) && !is_late;
+            let going = Holding {
+                device: GOING,
+                ..known.unwrap_or(unknown)
+            };
+            (
+                if is_asked { known } else { Some(going) },
+                (known, is_asked),
+            )
         });
-        match taken {
-            Some(known) => break known?,
-            None => os::nap(LOOK_AGAIN),
+        match before {
+            (Some(known), _) if known.device == GOING => return None,
+            (known, false) => break known,
+            _ => os::nap(LOOK_AGAIN),
         }
     };
-    relaxed(|| cuda_queries::cuMemPoolTrimTo(pool, 0));
-    let left = relaxed(|| attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-    Some((known, left.map_or(u32::MAX, units)))
+    let mut left = None;
+    if known.is_some() {
+        relaxed(|| cuda_queries::cuMemPoolTrimTo(pool, 0));
+        left = relaxed(|| attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    }
+    let left = left.map_or(u32::MAX, units);
+    Some(Going { known, left })
 }
 
 /// The driver has answered to the call that destroys a pool.
-pub(crate) fn end_destroying(pool: CUmemoryPool, (held, left): (Holding, u32), result: CUresult) {
+pub(crate) fn end_destroying(pool: CUmemoryPool, going: &Going, result: CUresult) {
+    let mut back = going.known.map(|held| Holding { count: 0, ..held });
     if result == CUDA_SUCCESS {
-        destroyed(&held, left);
+        if let Some(held) = back.take() {
+            destroyed(&held, going.left);
+        }
         // First: whoever was told of the pool before sees this, or that it is going.
         forget_currents();
     }
-    let back = (result != CUDA_SUCCESS).then_some(Holding { count: 0, ..held });
     if let Some(holdings) = holdings() {
         holdings.change(Kind::Pool, pool as u64, |known| {
             let is_it = known.is_some_and(|known| known.device == GOING);

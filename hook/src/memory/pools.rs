@@ -146,10 +146,10 @@ pub(crate) fn create(
 
 /// Destroys a pool.
 pub(crate) fn destroy(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUresult {
-    let known = pools::begin_destroying(pool);
+    let going = pools::begin_destroying(pool);
     let result = call();
-    if let Some(known) = known {
-        pools::end_destroying(pool, known, result);
+    if let Some(going) = going {
+        pools::end_destroying(pool, &going, result);
     }
     result
 }
