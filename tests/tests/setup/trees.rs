@@ -38,7 +38,7 @@ impl Trees {
             let to = folder.path().join(&tree[1..]);
             let copied = Command::new("cp")
                 .arg("-a")
-                .arg(stage())
+                .arg(stage().canonicalize()?)
                 .arg(&to)
                 .status()?;
             ensure!(copied.success(), "copying {}", stage().display());
