@@ -203,8 +203,15 @@ fn a_gate_without_its_monitor_is_closed(slurm: Slurm) -> Result<()> {
     if !is_permitted(node)? {
         return Ok(());
     }
+    let granting = || -> Result<usize> {
+        let log = node.read(LOG)?.unwrap_or_default();
+        Ok(log.matches("granting turns").count())
+    };
     let first = Monitor::start(node)?;
-    cluster.wait_until("the gate", || has_gate(node))?;
+    // Both: a monitor that is killed between them leaves no line.
+    cluster.wait_until("the first monitor and its gate", || {
+        Ok(granting()? == 1 && has_gate(node)?)
+    })?;
     // By SIGKILL.
     drop(first);
     // It waits for a monitor, but not for ever.
@@ -221,10 +228,7 @@ fn a_gate_without_its_monitor_is_closed(slurm: Slurm) -> Result<()> {
     );
     assert_eq!(run(&cluster, "gpu:l40s:1", "opens gpu")?, [PASSED]);
     let _next = Monitor::start(node)?;
-    cluster.wait_until("the next monitor", || {
-        let log = node.read(LOG)?.unwrap_or_default();
-        Ok(log.matches("granting turns").count() == 2)
-    })?;
+    cluster.wait_until("the next monitor", || Ok(granting()? == 2))?;
     assert_eq!(
         run(&cluster, "gpu:l40s.4:1", "opens gpu; opens cuda gpu")?,
         [REFUSED, PASSED]
