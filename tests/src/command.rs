@@ -204,10 +204,10 @@ impl Call {
     }
 }
 
-/// A command that ignores no signal, even where the tests do: what a script starts with `&` ignores SIGINT.
+/// A command that ends by SIGINT and SIGQUIT as usual, even where the tests ignore them, as what a script starts with `&` does.
 pub(crate) fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("env");
-    command.arg("--default-signal").arg(program);
+    command.arg("--default-signal=INT,QUIT").arg(program);
     command
 }
 
