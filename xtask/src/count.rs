@@ -6,21 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use crate::place::project;
+use crate::place::{git, output, project};
 
 /// Prints the lines of each crate, and all.
 pub(crate) fn count() -> Result<()> {
-    let listed = Command::new("git")
-        .args(["ls-files", "*.rs"])
-        .current_dir(project())
-        .output()
-        .context("asking git for the files")?;
-    let listed = String::from_utf8(listed.stdout).context("names of files")?;
+    let listed = output(&mut git(&["ls-files", "*.rs"]))?;
     let mut files = BTreeMap::new();
     for name in listed.lines() {
         let text = fs::read_to_string(project().join(name)).with_context(|| name.to_owned())?;
@@ -38,17 +32,13 @@ pub(crate) fn count() -> Result<()> {
             .and_then(|name| name.to_str())
             .unwrap_or("");
         let lines = crates.entry(name).or_default();
-        lines.product += if tests.contains(path) {
-            0
+        lines.test += file.test.len();
+        let rest = if tests.contains(path) {
+            &mut lines.test
         } else {
-            file.product.len()
+            &mut lines.product
         };
-        lines.test += file.test.len()
-            + if tests.contains(path) {
-                file.product.len()
-            } else {
-                0
-            };
+        *rest += file.product.len();
     }
     println!("{:>8} {:>8}  crate", "product", "test");
     for (name, lines) in &crates {
@@ -76,7 +66,6 @@ struct File {
 
 impl File {
     fn read(text: &str) -> Result<File> {
-        // A first line `#!` is not Rust.
         let tokens: TokenStream = text.parse().map_err(|error| anyhow!("{error}"))?;
         let mut file = File::default();
         let lines: Vec<&str> = text.lines().collect();

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::place::{project, run, target};
+use crate::place::{git, output, project, run, target};
 use crate::steps::cargo;
 use crate::test::run_as_root;
 use crate::tools::{CARGO_DEB, CARGO_GENERATE_RPM};
@@ -34,21 +34,27 @@ pub(crate) struct Packages {
 
 impl Packages {
     pub(crate) fn run(&self) -> Result<()> {
-        if !self.no_build {
-            stage::build()?;
+        if self.no_build {
+            make_and_compare()?;
+        } else {
+            build()?;
         }
-        gates::check(None)?;
-        let folder = target().join("packages");
-        make(&folder)?;
-        twice(&folder)?;
         if self.reproduce {
-            reproduce(&folder)?;
+            reproduce(&target().join("packages"))?;
         }
         if self.test {
             test_made()?;
         }
         Ok(())
     }
+}
+
+/// Makes packages of target/stage as it is, twice.
+fn make_and_compare() -> Result<()> {
+    gates::check(None)?;
+    let folder = target().join("packages");
+    make(&folder)?;
+    twice(&folder)
 }
 
 /// The crates with the programs and libraries that are in packages.
@@ -65,22 +71,14 @@ pub(crate) const SHIPPED: [&str; 8] = [
 
 /// Builds all and makes its packages.
 pub(crate) fn build() -> Result<()> {
-    let packages = Packages {
-        no_build: false,
-        test: false,
-        reproduce: false,
-    };
-    packages.run()
+    stage::build()?;
+    make_and_compare()
 }
 
 /// Makes packages of target/stage as it is, and tests them.
 pub(crate) fn test() -> Result<()> {
-    let packages = Packages {
-        no_build: true,
-        test: true,
-        reproduce: false,
-    };
-    packages.run()
+    make_and_compare()?;
+    test_made()
 }
 
 fn test_made() -> Result<()> {
@@ -247,20 +245,10 @@ pub(crate) fn source_date() -> Result<String> {
     if let Ok(date) = std::env::var("SOURCE_DATE_EPOCH") {
         return Ok(date);
     }
-    let output = git(&["log", "-1", "--format=%ct"])
-        .output()
-        .context("running git")?;
-    ensure!(
-        output.status.success(),
-        "git does not tell the date of the last commit: outside of a checkout, set SOURCE_DATE_EPOCH"
-    );
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-}
-
-fn git(words: &[&str]) -> Command {
-    let mut command = Command::new("git");
-    command.args(words).current_dir(project());
-    command
+    let date = output(&mut git(&["log", "-1", "--format=%ct"])).context(
+        "git does not tell the date of the last commit: outside of a checkout, set SOURCE_DATE_EPOCH",
+    )?;
+    Ok(date.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -14,6 +14,28 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project().join("target"), PathBuf::from)
 }
 
+/// git, in the workspace.
+pub(crate) fn git(words: &[&str]) -> Command {
+    let mut command = Command::new("git");
+    command.args(words).current_dir(project());
+    command
+}
+
+/// The output of a program that has to succeed.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command
+        .output()
+        .with_context(|| format!("running {name}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{name} failed: {}: {errors}",
+        output.status
+    );
+    String::from_utf8(output.stdout).with_context(|| format!("what {name} says"))
+}
+
 /// Runs a program to its end; a failure is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command

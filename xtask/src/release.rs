@@ -11,7 +11,7 @@ use serde_json::json;
 use softmig_tests::softmig::shipped;
 
 use crate::packaging::{self, SHIPPED};
-use crate::place::{project, run, target};
+use crate::place::{git, output, project, run, target};
 use crate::steps::cargo;
 use crate::tools;
 
@@ -20,7 +20,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Makes packages, the tree that they have as an archive, the list of what is linked into them, and notes.
 pub(crate) fn release() -> Result<()> {
-    let changed = output(Command::new("git").args(["status", "--porcelain"]))?;
+    let changed = output(&mut git(&["status", "--porcelain"]))?;
     ensure!(
         changed.is_empty(),
         "a release is a commit, and these files are not in it:\n{changed}"
@@ -150,19 +150,4 @@ fn checksums(folder: &Path) -> Result<()> {
             .current_dir(folder),
     )?;
     fs::write(folder.join("SHA256SUMS"), sums).context("writing SHA256SUMS")
-}
-
-/// The output of a command that has to succeed.
-fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().display().to_string();
-    let output = command
-        .output()
-        .with_context(|| format!("running {name}"))?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{name}: {}: {errors}",
-        output.status
-    );
-    Ok(String::from_utf8(output.stdout)?)
 }

@@ -79,8 +79,7 @@ impl Tests {
         let releases = self.prepare(steps)?;
         if self.slurm.is_none() {
             steps.step("unit, doc and integration tests", || {
-                let mut tests = cargo(&["test", "--locked", "--no-fail-fast"]);
-                tests.arg("--workspace");
+                let mut tests = cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
                 if !self.full {
                     tests.args(FAKE_DRIVER.map(|name| format!("--exclude={name}")));
                 }
@@ -138,9 +137,10 @@ impl Tests {
     }
 
     fn cluster_tests(&self, releases: &[Slurm]) -> Result<()> {
-        let features = match self.is_wide() {
-            true => "--features=softmig-tests/full",
-            false => "--features=softmig-tests/cluster",
+        let features = if self.is_wide() {
+            "--features=softmig-tests/full"
+        } else {
+            "--features=softmig-tests/cluster"
         };
         // The whole workspace, so that nothing that the other tests use is built again with other features.
         let mut tests = cargo(&[

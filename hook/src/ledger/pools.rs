@@ -203,6 +203,16 @@ pub(crate) fn forget_currents() {
 /// In a pool's `other`: its memory is managed.
 pub(crate) const MANAGED: u64 = 1;
 
+/// A pool that holds nothing yet.
+fn empty(device: u8, kind: u64) -> Holding {
+    Holding {
+        units: 0,
+        device,
+        count: 0,
+        other: kind,
+    }
+}
+
 /// Remembers a pool of a GPU's that the program has created; `kind` is [`MANAGED`] or 0.
 #[cold]
 pub(crate) fn remember(gpu: &LimitedGpu, pool: CUmemoryPool, kind: u64) {
@@ -218,12 +228,7 @@ fn remember_if_same(
     kind: u64,
     since: Option<u32>,
 ) -> Option<Holding> {
-    let new = Holding {
-        units: 0,
-        device: gpu.number(),
-        count: 0,
-        other: kind,
-    };
+    let new = empty(gpu.number(), kind);
     let known = gpu.holdings().change(Kind::Pool, pool as u64, |known| {
         let known = known.filter(|known| known.device != GOING || since.is_some());
         let is_there = since.is_none_or(|since| currents() == since);
@@ -236,13 +241,7 @@ fn remember_if_same(
 /// Remembers a pool of the host's, which is left alone.
 pub(crate) fn remember_host(pool: CUmemoryPool) {
     if let Some(holdings) = holdings() {
-        let new = Holding {
-            units: 0,
-            device: HOST,
-            count: 0,
-            other: 0,
-        };
-        holdings.put(Kind::Pool, pool as u64, new);
+        holdings.put(Kind::Pool, pool as u64, empty(HOST, 0));
     }
 }
 
@@ -257,12 +256,6 @@ pub(crate) struct Going {
 pub(crate) fn begin_destroying(pool: CUmemoryPool) -> Option<Going> {
     let _errno = os::Errno::save();
     let holdings = holdings()?;
-    let unknown = Holding {
-        units: 0,
-        device: GOING,
-        count: 0,
-        other: 0,
-    };
     let deadline = os::milliseconds().saturating_add(PATIENCE);
     let known = loop {
         let is_late = os::milliseconds() > deadline;
@@ -270,7 +263,7 @@ pub(crate) fn begin_destroying(pool: CUmemoryPool) -> Option<Going> {
             let is_asked = known.is_some_and(|known| known.count > 0) && !is_late;
             let going = Holding {
                 device: GOING,
-                ..known.unwrap_or(unknown)
+                ..known.unwrap_or(empty(GOING, 0))
             };
             (
                 if is_asked { known } else { Some(going) },
