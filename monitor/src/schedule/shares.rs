@@ -459,7 +459,7 @@ impl Sharing {
 
     /// The time of the next look: before any job could exceed a bound.
     fn next(&self) -> Option<Nanos> {
-        // Also a job that is not waited for any more: it may be served again, and no bell tells.
+        // Also a job that is not waited for any more: it may be served again, and nothing wakes the arbiter.
         let is_shared = self
             .jobs
             .values()
