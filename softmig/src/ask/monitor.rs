@@ -38,7 +38,7 @@ impl Monitor {
         let mut command = Command::new(PROGRAM);
         command.arg("--once").args(self.json.then_some("--json"));
         let error = command.exec();
-        bail!("{PROGRAM}: {error}; it is on GPU nodes: 'softmig install gpu-node' puts it there")
+        bail!("{PROGRAM}: {error}; the package softmig-node has it, for GPU nodes")
     }
 }
 

@@ -1,13 +1,10 @@
 //! `softmig doctor`: what softmig is on this machine, what is wrong with it, and what to type.
 
-pub(crate) mod installed;
 mod local;
 mod versions;
 
 use crate::files::policy_file;
 use crate::machine::scheduler::Measure;
-use crate::machine::setup::record::Record;
-use crate::machine::setup::role::Role;
 use crate::output::say::say;
 use crate::site::check::facts::{Cluster, Machine};
 use crate::site::check::finding::{Finding, Findings, Level, ToldBy};
@@ -36,19 +33,13 @@ const ERRORS: u8 = 3;
 
 impl Doctor {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let record = Record::read()?;
         let local = Local::look();
-        let roles = match record.roles.as_slice() {
-            [] => local.roles(),
-            known => known.to_vec(),
-        };
-        let mut found = installed::check(&record, Path::new("/"));
+        let mut found = Vec::new();
         let cluster = cluster(&local, &mut found);
-        let is_node = roles.contains(&Role::GpuNode);
-        let machine = is_node.then(|| machine::look(Measure::Nothing));
+        let machine = machine::is_node().then(|| machine::look(Measure::Nothing));
         found.extend(against_policy(machine.as_ref(), cluster.as_ref()));
         let findings = Findings::sorted(found);
-        let versions = versions::check(&roles, machine.as_ref(), cluster.as_ref());
+        let versions = versions::check(&local.roles(), machine.as_ref(), cluster.as_ref());
         if self.json {
             say!("{}", versions::json(&versions, &findings));
         } else {

@@ -165,7 +165,6 @@ codes! {
     Monitor Warn "MONITOR",
     MonitorOld Warn "MONITOR_OLD",
     NodePrograms Error "NODE_PROGRAMS",
-    InstalledFiles Error "INSTALLED_FILES",
     RunFull Error "RUN_FULL",
     RunFolder Warn "RUN_FOLDER",
     JobEnded Warn "JOB_ENDED",

@@ -2,8 +2,6 @@
 
 use crate::ask::conf::files::slurm_conf;
 use crate::ask::here;
-use crate::machine::setup::role::Role;
-use crate::machine::setup::script::folder;
 use crate::site::check::facts::{Cluster, Settings};
 use crate::site::check::gather::lua::{self, is_controller};
 use crate::site::check::gather::{given, in_force, machine};
@@ -19,7 +17,7 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn look() -> Self {
-        let path = lua::slurm_conf().unwrap_or_else(|| folder().join("slurm.conf"));
+        let path = lua::slurm_conf().unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
         let settings = slurm_conf(&path).map(|conf| conf.settings);
         Self {
             settings: settings.unwrap_or_default(),
@@ -28,12 +26,12 @@ impl Local {
     }
 
     /// The likely roles of this machine.
-    pub(crate) fn roles(&self) -> Vec<Role> {
+    pub(crate) fn roles(&self) -> Vec<&'static str> {
         let is_submit_host = !self.settings.get("CliFilterPlugins").is_empty();
         [
-            (is_controller(&self.settings), Role::Controller),
-            (is_submit_host, Role::SubmitHost),
-            (machine::is_node(), Role::GpuNode),
+            (is_controller(&self.settings), "controller"),
+            (is_submit_host, "submit-host"),
+            (machine::is_node(), "gpu-node"),
         ]
         .into_iter()
         .filter_map(|(is, role)| is.then_some(role))

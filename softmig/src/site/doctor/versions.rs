@@ -1,8 +1,7 @@
 //! The installed and the running programs, in a few lines.
 
 use crate::ask::monitor;
-use crate::machine::setup::library::live;
-use crate::machine::setup::role::Role;
+use crate::machine::preload::{FOLDER, LIBRARY};
 use crate::site::check::facts::{Cluster, Machine};
 use crate::site::check::finding::Findings;
 use softmig_policy::node::node_conf::NodeConf;
@@ -11,18 +10,16 @@ use std::path::Path;
 
 /// A name and a value for each.
 pub(crate) fn check(
-    roles: &[Role],
+    roles: &[&str],
     machine: Option<&Machine>,
     cluster: Option<&Cluster>,
 ) -> Vec<(&'static str, String)> {
-    let roles: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
     let mut told = vec![
         ("softmig", env!("CARGO_PKG_VERSION").to_string()),
         (
             "machine",
             if roles.is_empty() {
-                "not installed here by 'softmig install', and it looks like none that needs softmig"
-                    .into()
+                "it looks like none that needs softmig".into()
             } else {
                 roles.join(", ")
             },
@@ -57,7 +54,7 @@ fn mode(machine: &Machine) -> String {
 }
 
 fn library(machine: &Machine) -> String {
-    let path = live();
+    let path = Path::new(FOLDER).join(LIBRARY);
     let named = machine.preloaded.iter().flatten().next().is_some();
     let which = match (path.exists(), machine.upkeep.old_library) {
         (false, _) => "not installed",

@@ -60,8 +60,8 @@ impl What {
     fn script(&self, plugin: &LuaPlugin) -> Option<Finding> {
         let file = self.file;
         let remedy = format!(
-            "'softmig install' places the script if it is missing; to a script of your own add at its end, before its return, \
-             the lines of /usr/share/softmig/examples/{file}"
+            "if there is no script, copy /usr/share/softmig/examples/{file} beside slurm.conf; to a script of your own add its \
+             lines at the end, before its return"
         );
         let text = match &plugin.script {
             Err(why) => return Some(Finding::skip(file, why)),

@@ -162,7 +162,7 @@ fn library(machine: &Machine, found: &mut Vec<Finding>) {
             Code::NodePrograms,
             path,
             "it is not there or not executable, and Slurm drains a node whose prolog fails",
-            "run 'softmig install gpu-node', or install softmig's package anew",
+            "install the package softmig-node anew",
         ));
     }
 }

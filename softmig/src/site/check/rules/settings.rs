@@ -191,7 +191,7 @@ fn plugins(cluster: &Cluster, found: &mut Vec<Finding>) {
             Code::JobSubmit,
             "JobSubmitPlugins",
             "without lua nothing decides on requests for slices, and no class is held to its limits",
-            "write JobSubmitPlugins=lua; 'softmig install controller' places job_submit.lua",
+            "write JobSubmitPlugins=lua, and copy /usr/share/softmig/examples/job_submit.lua beside slurm.conf",
         ));
     }
     if !loads("CliFilterPlugins") {
@@ -199,7 +199,7 @@ fn plugins(cluster: &Cluster, found: &mut Vec<Finding>) {
             Code::CliFilter,
             "CliFilterPlugins",
             "without lua srun cannot ask for a slice",
-            "write CliFilterPlugins=lua; 'softmig install submit-host' places cli_filter.lua",
+            "write CliFilterPlugins=lua, and copy /usr/share/softmig/examples/cli_filter.lua beside slurm.conf",
         ));
     }
 }

@@ -2,8 +2,6 @@
 
 use super::Example;
 use crate::machine::scheduler::Model;
-use crate::machine::setup::record::Record;
-use crate::machine::setup::role::Role;
 use crate::site::check::facts::{
     Answer, Cgroups, DeviceGate, DeviceMemory, Difference, Machine, MemoryLimit, NodeFinding,
     Runtime, RuntimeKind, Upkeep,
@@ -11,11 +9,9 @@ use crate::site::check::facts::{
 use crate::site::check::finding::{Code, Finding};
 use crate::site::check::rules;
 use crate::site::check::rules::example::{cluster, l40s, machine, memory_of, policy_with};
-use crate::site::doctor::installed;
 use softmig_node::proofs::{Failed, Proof};
 use softmig_nvml::{Gpu, MigState};
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
-use std::path::Path;
 
 /// The findings on the node after one change.
 fn found(change: impl FnOnce(&mut Machine)) -> Vec<Finding> {
@@ -123,23 +119,11 @@ fn upkeep() -> Vec<Example> {
             };
         })
     };
-    let record = |files: &[&str]| {
-        let record = Record {
-            roles: vec![Role::SubmitHost],
-            files: files.iter().map(|file| file.into()).collect(),
-        };
-        installed::check(&record, Path::new("/nonexistent"))
-    };
     vec![
         (Code::LibraryOld, all()),
         (Code::LibraryOpen, all()),
         (Code::MonitorOld, all()),
         (Code::RunFull, all()),
-        (Code::InstalledFiles, record(&["/usr/bin/softmig"])),
-        (
-            Code::InstalledFiles,
-            record(&["/usr/bin/softmig", "/usr/share/a", "/usr/share/b"]),
-        ),
     ]
 }
 
