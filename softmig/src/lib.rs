@@ -45,7 +45,6 @@ enum Command {
     Run(run::Run),
     Smi(smi::Smi),
     Install(install::Install),
-    Upgrade(install::Upgrade),
     Uninstall(uninstall::Uninstall),
     #[command(hide = true)]
     Prove(prove::Prove),
@@ -79,7 +78,6 @@ pub fn main() -> ExitCode {
         Command::Run(run) => end(name, run.run()),
         Command::Smi(smi) => end(name, smi.run()),
         Command::Install(install) => end(name, install.run()),
-        Command::Upgrade(upgrade) => end(name, upgrade.run()),
         Command::Uninstall(uninstall) => end(name, uninstall.run()),
         Command::Prove(prove) => end(name, prove.run()),
         Command::ProveLoad => softmig_proof::load(),

@@ -10,14 +10,8 @@ fn wrong_usage_changes_nothing_and_ends_with_2() {
             "[possible values: enforce, observe, off]",
         ),
         (&["node", "--anyway"], "<MODE>"),
-        (&["install"], "<ROLES>"),
-        (
-            &["install", "login"],
-            "[possible values: controller, submit-host, gpu-node]",
-        ),
-        (&["install", "--hook", "gpu-node"], "cannot be used with"),
+        (&["install"], "--hook"),
         (&["uninstall", "--libdir", "/opt"], "--hook"),
-        (&["uninstall", "--hook", "--purge"], "cannot be used with"),
         (
             &["install", "--hook", "--mode", "on"],
             "[possible values: enforce, observe, off]",

@@ -59,8 +59,6 @@ const CRATES: &[Layers] = &[
             "machine/preload",
             "machine/scheduler",
             "machine/node",
-            "machine/hook",
-            "machine/setup",
             "machine/install",
             "machine/uninstall",
             "machine/prove",

@@ -25,23 +25,14 @@ pub(crate) struct Etc {
 impl Etc {
     /// Opens the folder, made when missing, and waits until no other command works in it.
     pub(crate) fn lock() -> anyhow::Result<Self> {
-        Self::lock_by(".lock")
-    }
-
-    /// The same for a whole installation, of which single steps take the other lock.
-    pub(crate) fn lock_for_setup() -> anyhow::Result<Self> {
-        Self::lock_by(".setup-lock")
-    }
-
-    fn lock_by(name: &str) -> anyhow::Result<Self> {
         let dir = Dir::make(Path::new(FOLDER), 0).map_err(explained)?;
         // Root alone can open it, so no user can hold it.
-        let lock = dir.open_or_create(name, 0o600).map_err(explained)?;
+        let lock = dir.open_or_create(".lock", 0o600).map_err(explained)?;
         let deadline = Instant::now() + PATIENCE;
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() >= deadline {
                 bail!(
-                    "another softmig command has been at work for {} s; look for it with 'fuser -v {FOLDER}/{name}' \
+                    "another softmig command has been at work for {} s; look for it with 'fuser -v {FOLDER}/.lock' \
                      and try again when it is done",
                     PATIENCE.as_secs()
                 );

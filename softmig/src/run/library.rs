@@ -1,6 +1,6 @@
 //! How the library comes into the processes of a run.
 
-use crate::machine::hook::library::beside_command;
+use crate::machine::install::library::beside_command;
 use crate::machine::preload;
 use anyhow::{Context, bail, ensure};
 use std::fs::File;

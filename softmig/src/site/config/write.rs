@@ -116,7 +116,7 @@ fn place(file: &Generated, path: &Path) -> anyhow::Result<()> {
     let write = || -> std::io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let mut new = tempfile::NamedTempFile::new_in(folder)?;
-        new.write_all(stamped(&file.text, "#").as_bytes())?;
+        new.write_all(stamped(&file.text).as_bytes())?;
         new.as_file()
             .set_permissions(Permissions::from_mode(mode))?;
         new.as_file().sync_all()?;
@@ -162,7 +162,7 @@ mod tests {
             write(folder.path(), "b", false),
             Written::Renewed(path.clone())
         );
-        assert_eq!(read(path.clone()), stamped("b", "#"));
+        assert_eq!(read(path.clone()), stamped("b"));
         assert!(!at("softmig-qos.sh.new").exists());
         // One without the line that says the same, as of an earlier release.
         std::fs::write(&path, "c").unwrap();
@@ -171,7 +171,7 @@ mod tests {
             Written::Unchanged(path.clone())
         );
         assert_eq!(read(path.clone()), "c");
-        let changed = format!("{}# ours\n", stamped("c", "#"));
+        let changed = format!("{}# ours\n", stamped("c"));
         std::fs::write(&path, &changed).unwrap();
         let written = write(folder.path(), "d", false);
         let new = at("softmig-qos.sh.new");
@@ -184,7 +184,7 @@ mod tests {
                 new = new.display()
             )
         );
-        assert_eq!((read(path), read(new)), (changed, stamped("d", "#")));
+        assert_eq!((read(path), read(new)), (changed, stamped("d")));
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         let written = write(folder.path(), "new", true);
         assert!(matches!(written, Written::Replaced { .. }), "{written:?}");
         assert_eq!(read(at("softmig-qos.sh.old")), "old");
-        assert_eq!(read(at("elsewhere")), stamped("new", "#"));
+        assert_eq!(read(at("elsewhere")), stamped("new"));
         assert!(at("softmig-qos.sh").is_symlink());
     }
 

@@ -3,8 +3,8 @@
 //! Each program must end the same way, write the same and, where it can tell, have the library in its memory. Tried are
 //! programs of root's and of an ordinary user's, and set-uid ones, in which the loader takes another way.
 
-use crate::machine::hook::program::{Program, Ran, find};
-use crate::machine::hook::rehearsal::Rehearsal;
+use crate::machine::install::program::{Program, Ran, find};
+use crate::machine::install::rehearsal::Rehearsal;
 use crate::machine::preload::Preload;
 use crate::machine::preload::entries::with;
 use anyhow::{Context, bail, ensure};

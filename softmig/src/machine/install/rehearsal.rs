@@ -3,7 +3,7 @@
 //! It is a mount namespace of one thread and its children: there /etc is a folder of links to everything in the real
 //! one, beside a list of libraries of its own, and /tmp is empty. It goes when the last of them ends, however that is.
 
-use crate::machine::hook::program::{Program, find};
+use crate::machine::install::program::{Program, find};
 use anyhow::{Context, anyhow, bail};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
@@ -16,6 +16,10 @@ use std::path::Path;
 /// The failure in some containers, and the remedy.
 const NEEDS: &str = "the library is tried in a mount namespace first, which only a root with all capabilities can make; \
                      run this in a root shell of the node itself";
+
+/// The failure in a chroot, and the remedy.
+const NO_MOUNT: &str = "this root is not a mount, which trying the library needs; for the image of a node use 'unshare --mount sh', and in \
+                        it 'mount --bind DIR DIR' before chroot";
 
 /// The place, seen by the thread that it was made for.
 #[derive(Debug)]
@@ -67,14 +71,14 @@ impl Rehearsal {
 }
 
 /// Gives this thread mounts of its own.
-pub(crate) fn leave_the_others() -> anyhow::Result<()> {
+fn leave_the_others() -> anyhow::Result<()> {
     #[expect(
         deprecated,
         reason = "what makes it unsafe is unsharing descriptors, and this unshares mounts alone"
     )]
     rustix::thread::unshare(UnshareFlags::NEWNS).context(NEEDS)?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).context(NEEDS)
+    mount_change("/", private).context(NO_MOUNT)
 }
 
 fn furnish() -> anyhow::Result<()> {
