@@ -119,11 +119,10 @@ return slurm.SUCCESS
 /// The administrator's commands on the controller, whose files all machines of the test share.
 const INSTALL: &str = "set -e
 install -D -m 0644 /root/policy.toml /etc/softmig/policy.toml
-softmig install controller submit-host >/root/said
+cp /usr/share/softmig/examples/cli_filter.lua /etc/slurm
 # The lines for the site's own job_submit.lua, before its return.
 sed -i '/^return slurm.SUCCESS$/d' /etc/slurm/job_submit.lua
-sed -n 's/^  //p' /root/said >>/etc/slurm/job_submit.lua
-echo 'return slurm.SUCCESS' >>/etc/slurm/job_submit.lua
+cat /usr/share/softmig/examples/job_submit.lua >>/etc/slurm/job_submit.lua
 softmig config --write /etc/slurm --force
 weights=$(grep -o 'TRESBillingWeights=\"[^\"]*\"' /etc/slurm/softmig.conf | head -n 1)
 sed -i.before -e '1i include softmig.conf' -e '/^NodeName=TAGn[12] /d' -e '/^GresTypes=/d' -e '/^AccountingStorageTRES=/d' \\
@@ -178,8 +177,7 @@ fn the_sites_own_settings_hold_beside_softmigs(slurm: Slurm) -> Result<()> {
     let cluster = site(slurm, &tag)?;
     root(&cluster, &INSTALL.replace("TAG", &tag))?;
     for node in &cluster.nodes()[..2] {
-        node.run_as_root(&["softmig", "install", "gpu-node"])?
-            .ok()?;
+        node.run_as_root(&["softmig", "install", "--hook"])?.ok()?;
     }
     for node in cluster.nodes() {
         cluster.kill_slurmd(node)?;

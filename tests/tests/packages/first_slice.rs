@@ -1,4 +1,4 @@
-//! The commands of docs/install.md, "A first slice in ten commands": from a machine with Slurm and a driver to a checked slice
+//! The commands of docs/install.md, "A first slice on one machine": from a machine with Slurm and a driver to a checked slice
 //! that holds. The page itself is read, so that it cannot say something else than what was run.
 
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use softmig_tests::{Gpus, Machine, Node, Root, Slurm, on_each_slurm};
 
 use crate::packages::debs::built;
 
-on_each_slurm!(seams: ten_commands_lead_to_a_checked_slice);
+on_each_slurm!(seams: the_commands_lead_to_a_checked_slice);
 
 const PAGE: &str = include_str!("../../../docs/install.md");
-const HEADING: &str = "\n## A first slice in ten commands\n";
+const HEADING: &str = "\n## A first slice on one machine\n";
 
 /// A command of the page, and whether root types it.
 struct Typed {
@@ -42,7 +42,7 @@ fn of_the_page() -> Result<Vec<Typed>> {
     let block = below.split("```").nth(1).context("no commands")?;
     let lines = block.trim().lines();
     let commands: Vec<Typed> = lines.map(Typed::read).collect::<Result<_>>()?;
-    ensure!((2..=10).contains(&commands.len()), "{block}");
+    ensure!((2..=11).contains(&commands.len()), "{block}");
     // Each line is one command; a pipe is one too.
     for Typed { command, .. } in &commands {
         ensure!(
@@ -103,15 +103,13 @@ for unit; do
     'restart slurmd')
         stop slurmd
         slurmd || exit 1 ;;
-    'restart softmig-monitor')
-        stop softmig-monitor
+    'enable softmig-monitor')
         if ! mountpoint -q /run/softmig; then
             mkdir -p /run/softmig
             mount -t tmpfs -o mode=0755,size=16m,nr_inodes=64k,nosuid,nodev,noexec softmig /run/softmig
         fi
         setsid --fork /usr/libexec/softmig-monitor </dev/null >/tmp/monitor.log 2>&1
         until pgrep -x softmig-monitor >/dev/null; do sleep 0.05; done ;;
-    'is-active softmig-monitor') pgrep -x softmig-monitor >/dev/null || { cat /tmp/monitor.log >&2; exit 3; } ;;
     esac
 done
 ";
@@ -149,7 +147,7 @@ fn shell(node: &Node, user: &str, script: &str) -> Result<String> {
     Ok(output.stdout + &output.stderr)
 }
 
-fn ten_commands_lead_to_a_checked_slice(slurm: Slurm) -> Result<()> {
+fn the_commands_lead_to_a_checked_slice(slurm: Slurm) -> Result<()> {
     walk(slurm, &of_the_page()?, &built("deb")?)
 }
 

@@ -105,19 +105,13 @@ const ALL: &[Broken] = &[
         "chmod a-x /usr/libexec/softmig-prolog",
         "chmod a+x /usr/libexec/softmig-prolog",
         "NODE_PROGRAMS",
-        "softmig install gpu-node",
+        "install the package softmig-node",
     ),
     broken(
         "mv /usr/libexec/softmig-epilog /root/kept",
         "mv /root/kept /usr/libexec/softmig-epilog",
         "NODE_PROGRAMS",
-        "softmig install gpu-node",
-    ),
-    broken(
-        "mv U /root/kept",
-        "mv /root/kept U",
-        "INSTALLED_FILES",
-        "softmig install controller gpu-node",
+        "install the package softmig-node",
     ),
     broken(
         "mv /etc/ld.so.preload /root/kept",
@@ -200,10 +194,9 @@ const ALL: &[Broken] = &[
 ];
 
 fn in_full(script: &str) -> String {
-    let words: [(&str, &str); 6] = [
+    let words: [(&str, &str); 5] = [
         ("L", LUA),
         ("C", "/etc/slurm/slurm.conf"),
-        ("U", "/usr/lib/systemd/system/softmig-monitor.service"),
         ("S", "/usr/lib/softmig/libsoftmig.so"),
         ("N", "/etc/softmig/node.conf"),
         ("P", "/etc/softmig/policy.toml"),
@@ -262,7 +255,7 @@ fn machine() -> Result<Machine> {
          for file in slurm gres cgroup; do cp /usr/share/softmig/examples/$file.conf /etc/slurm; done; \
          sed -i \"s/^SlurmctldHost=.*/SlurmctldHost=$(hostname -s)\\nSlurmUser=slurm\\nStateSaveLocation=\\/var\\/spool/\" \
              /etc/slurm/slurm.conf; \
-         softmig install controller gpu-node --mode enforce",
+         cp /usr/share/softmig/examples/*.lua /etc/slurm; softmig install --hook --mode enforce",
     )?;
     Ok(machine)
 }

@@ -1,14 +1,58 @@
-//! Upgrades and downgrades under jobs with slices, while processes start and jobs are submitted: nothing crashes, no job is
-//! lost.
+//! Upgrades and downgrades as the package softmig-node does them, under jobs with slices, while processes start and jobs are
+//! submitted: nothing crashes, no job is lost.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use softmig_tests::programs::LIBRARY;
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::{installed, stage};
 use softmig_tests::{Client, Cluster, Gpus, Node, Slurm};
 
-use crate::setup::trees::{NEW, OLD, Trees};
+/// The package's script after its files are there.
+const POSTINST: &str = include_str!("../../../packages/softmig-node/postinst");
+
+/// The files in which the two releases differ: by a byte at the end, which nothing reads.
+const PROGRAMS: [&str; 9] = [
+    "usr/bin/softmig",
+    "usr/libexec/softmig-prolog",
+    "usr/libexec/softmig-epilog",
+    "usr/libexec/softmig-monitor",
+    "usr/lib/softmig/staged/libsoftmig.so",
+    "usr/lib/softmig/lua/5.1/softmig_job_submit.so",
+    "usr/lib/softmig/lua/5.1/softmig_cli_filter.so",
+    "usr/lib/softmig/lua/5.3/softmig_job_submit.so",
+    "usr/lib/softmig/lua/5.4/softmig_cli_filter.so",
+];
+
+/// The files of both releases, in /opt/old and /opt/new.
+fn releases() -> Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    for (release, more) in [("old", ""), ("new", "\n")] {
+        for program in PROGRAMS {
+            let to = folder.path().join("opt").join(release).join(program);
+            std::fs::create_dir_all(to.parent().context("a file at the root")?)?;
+            let mut bytes = std::fs::read(stage().join(program))?;
+            bytes.extend(more.bytes());
+            std::fs::write(&to, bytes)?;
+            std::fs::set_permissions(&to, Permissions::from_mode(0o755))?;
+        }
+    }
+    // Every user goes through it.
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
+    Ok(folder)
+}
+
+/// Each file comes beside its place and is renamed, as dpkg and rpm do it.
+fn upgrade(release: &str) -> String {
+    format!(
+        "set -e; cd /opt/{release}; for file in {}; do cp -p $file /$file.dpkg-new; mv /$file.dpkg-new /$file; done; \
+         sh /root/postinst configure; cmp {LIBRARY} usr/lib/softmig/staged/libsoftmig.so; cmp /usr/libexec/softmig-prolog \
+         usr/libexec/softmig-prolog",
+        PROGRAMS.join(" ")
+    )
+}
 
 /// How often the release changes, and under how many jobs with slices.
 struct Load {
@@ -63,11 +107,12 @@ fn fifty_upgrades_and_downgrades_under_64_slices() -> Result<()> {
 }
 
 fn change_under(load: &Load) -> Result<()> {
-    let trees = Trees::make()?;
+    let releases = releases()?;
     // One node more, for the jobs that are submitted meanwhile.
     let cluster = installed(Slurm::V24_11)
         .programs()
-        .layer(trees.layer())
+        .layer(releases.path())
+        .file("/root/postinst", POSTINST)
         .file("/etc/softmig/policy.toml", POLICY)
         .nodes(load.nodes + 1)
         .gpus([Gpus::l40s(GPUS).shards(8)])
@@ -82,10 +127,7 @@ fn change_under(load: &Load) -> Result<()> {
         let call = node.command("root", &["sh", "-c", line]);
         call.output()
     };
-    root(&format!(
-        "{OLD}/usr/bin/softmig install controller gpu-node --mode enforce"
-    ))?
-    .ok()?;
+    root("softmig install --hook --mode enforce")?.ok()?;
 
     let alice = cluster.user("alice");
     let mut running = Vec::new();
@@ -122,16 +164,9 @@ fn change_under(load: &Load) -> Result<()> {
     let starts = cluster.command("root", &["sh", "-c", STARTS]).spawn()?;
     let submits = cluster.command("alice", &["sh", "-c", SUBMITS]).spawn()?;
     for time in 0..load.times {
-        let tree = if time % 2 == 0 { NEW } else { OLD };
-        let said = root(&format!("{tree}/usr/bin/softmig upgrade"))?.ok()?;
-        ensure!(
-            said.contains("replace /usr/libexec/softmig-prolog: done"),
-            "{said}"
-        );
-        let same = root(&format!(
-            "cmp {LIBRARY} {tree}/usr/lib/softmig/staged/libsoftmig.so"
-        ))?;
-        ensure!(same.success(), "upgrade {time}: {same}");
+        let release = if time % 2 == 0 { "new" } else { "old" };
+        let done = root(&upgrade(release))?;
+        ensure!(done.success(), "upgrade {time}: {done}");
         // As systemd does after an upgrade.
         drop(monitors);
         monitors = start_monitors(&cluster)?;
