@@ -1,7 +1,7 @@
 //! Builds softmig and lays it out as packages bring it, in a tree like `/`: `target/stage` for packages, `target/tested` for tests.
 //!
-//! It has nothing in /etc, which is the site's, and no library under the name that processes load: `softmig install` makes
-//! both out of this tree.
+//! It has nothing in /etc, which is the site's, and no library under the name that processes load: the administrator copies
+//! the one, and `softmig install --hook` makes the other out of this tree.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

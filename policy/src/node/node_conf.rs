@@ -1,6 +1,6 @@
 //! A node's own settings, /etc/softmig/node.conf: whether the hook limits anything here, and how it knows a job.
 //!
-//! `KEY=VALUE` lines that `softmig node` and `softmig install` write, and an administrator may edit: comments and
+//! `KEY=VALUE` lines that `softmig node` and `softmig install --hook` write, and an administrator may edit: comments and
 //! blank lines are allowed, and keys of other versions are passed over. The hook reads it in every process that uses
 //! a GPU, so nothing here allocates or panics.
 
