@@ -76,6 +76,53 @@ pub(crate) fn fresh_name(name: &str) -> String {
     format!(".{name}.softmig-new")
 }
 
+/// A file that took another's place, and can still give way to it.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Replaced<'a> {
+    dir: &'a Dir,
+    name: &'static str,
+    had_earlier: bool,
+}
+
+impl<'a> Replaced<'a> {
+    /// Gives its name to the file that [`fresh`] made. The earlier one keeps a second name.
+    pub(crate) fn by_fresh(dir: &'a Dir, name: &'static str) -> anyhow::Result<Self> {
+        let had_earlier = dir.stat_of(name).map_err(explained)?.is_some();
+        dir.remove(&old_name(name)).map_err(explained)?;
+        if had_earlier {
+            dir.link(name, &old_name(name)).map_err(explained)?;
+        }
+        dir.rename(&fresh_name(name), name).map_err(explained)?;
+        Ok(Self {
+            dir,
+            name,
+            had_earlier,
+        })
+    }
+
+    /// Brings back the very file that was there, or none.
+    pub(crate) fn undo(self) -> anyhow::Result<()> {
+        if self.had_earlier {
+            self.dir.rename(&old_name(self.name), self.name)
+        } else {
+            self.dir.remove(self.name).map(drop)
+        }
+        .map_err(explained)
+    }
+
+    /// Leaves it so.
+    pub(crate) fn keep(self) {
+        // The earlier file may be left under its second name; the next change removes it.
+        let _ = self.dir.remove(&old_name(self.name));
+    }
+}
+
+/// The second name of a file that another replaced.
+pub(crate) fn old_name(name: &str) -> String {
+    format!(".{name}.softmig-old")
+}
+
 /// Says what to do about an error that root gets seldom.
 pub(crate) fn explained(error: DirError) -> anyhow::Error {
     let advice = match &error {

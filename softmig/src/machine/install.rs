@@ -10,8 +10,8 @@ mod rehearsal;
 mod trial;
 
 use crate::ask::monitor;
-use crate::files::config_lock::{Etc, be_root};
-use crate::machine::install::library::{Candidate, Placed, Source};
+use crate::files::config_lock::{Etc, Replaced, be_root};
+use crate::machine::install::library::{Candidate, Source};
 use crate::machine::install::trial::Trial;
 use crate::machine::node::{self, Mode, Settings};
 use crate::machine::preload::{self, Change, FOLDER, LIBRARY, Preload};
@@ -204,19 +204,21 @@ fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyh
         }
         None => say!("{}: named {} already", preload::PATH, library.display()),
     }
-    placed.keep();
+    if let Some(placed) = placed {
+        placed.keep();
+    }
     Ok(())
 }
 
 /// Undoes what was done, last step first.
 fn take_back(
     named: Option<Change<'_>>,
-    placed: Placed<'_>,
+    placed: Option<Replaced<'_>>,
     why: anyhow::Error,
 ) -> anyhow::Result<()> {
     let undone = named
         .map_or(Ok(()), Change::undo)
-        .and_then(|()| placed.undo());
+        .and_then(|()| placed.map_or(Ok(()), Replaced::undo));
     match undone {
         Ok(()) => Err(why.context("all is as it was before")),
         Err(error) => bail!(

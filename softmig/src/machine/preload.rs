@@ -5,7 +5,7 @@
 
 pub(crate) mod entries;
 
-use crate::files::config_lock::{explained, fresh, fresh_name};
+use crate::files::config_lock::{Replaced, explained, fresh, fresh_name, old_name};
 use crate::machine::preload::entries::{entries, with, without};
 use anyhow::{Context, ensure};
 use rustix::fs::{Gid, Uid, fchown};
@@ -16,8 +16,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "ld.so.preload";
-/// Where the old file waits until the new one has proved itself.
-const OLD: &str = ".ld.so.preload.softmig-old";
 
 /// Where it is, for messages.
 pub(crate) const PATH: &str = "/etc/ld.so.preload";
@@ -147,11 +145,10 @@ impl Preload {
         if self.found.is_none() {
             ours.open_or_create(MADE_BY_US, 0o600).map_err(explained)?;
         }
-        self.keep_old()?;
-        self.write(&with(self.text(), library))?;
+        self.prepare(&with(self.text(), library))?;
         Ok(Change {
-            preload: self,
-            ours,
+            replaced: Replaced::by_fresh(&self.etc, NAME)?,
+            made_by_us: self.found.is_none().then_some(ours),
         })
     }
 
@@ -159,10 +156,11 @@ impl Preload {
     pub(crate) fn take_out(&self, library: &Path, ours: &Dir) -> anyhow::Result<()> {
         self.check_unchanged()?;
         let text = self.text_without(library);
-        self.etc.remove(OLD).map_err(explained)?;
+        self.etc.remove(&old_name(NAME)).map_err(explained)?;
         let made_by_us = ours.stat_of(MADE_BY_US).map_err(explained)?.is_some();
         if !(text.is_empty() && made_by_us) {
-            return self.write(&text);
+            self.prepare(&text)?;
+            return self.etc.rename(&fresh_name(NAME), NAME).map_err(explained);
         }
         self.etc.remove(NAME).map_err(explained)?;
         ours.remove(MADE_BY_US).map(drop).map_err(explained)
@@ -177,23 +175,15 @@ impl Preload {
         Ok(())
     }
 
-    /// Gives the old file a second name, so that it can come back as it was.
-    fn keep_old(&self) -> anyhow::Result<()> {
-        self.etc.remove(OLD).map_err(explained)?;
-        if self.found.is_some() {
-            self.etc.link(NAME, OLD).map_err(explained)?;
-        }
-        Ok(())
-    }
-
-    fn write(&self, text: &[u8]) -> anyhow::Result<()> {
+    /// Makes the file that is to come in its place, with its mode and owner.
+    fn prepare(&self, text: &[u8]) -> anyhow::Result<()> {
         let mode = self.found.as_ref().map_or(0o644, |found| found.mode);
         let file = fresh(&self.etc, NAME, mode, text)?;
         if let Some(Found { uid, gid, .. }) = self.found {
             fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
                 .with_context(|| format!("giving {PATH} its owner"))?;
         }
-        self.etc.rename(&fresh_name(NAME), NAME).map_err(explained)
+        Ok(())
     }
 }
 
@@ -225,24 +215,23 @@ pub(crate) fn missing_libraries() -> anyhow::Result<Vec<String>> {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Change<'a> {
-    preload: &'a Preload,
-    ours: &'a Dir,
+    replaced: Replaced<'a>,
+    /// The folder with the note, where there was no list.
+    made_by_us: Option<&'a Dir>,
 }
 
 impl Change<'_> {
     /// Brings back the very file that was there.
     pub(crate) fn undo(self) -> anyhow::Result<()> {
-        let Preload { etc, found } = self.preload;
-        if found.is_some() {
-            return etc.rename(OLD, NAME).map_err(explained);
+        self.replaced.undo()?;
+        if let Some(ours) = self.made_by_us {
+            ours.remove(MADE_BY_US).map_err(explained)?;
         }
-        etc.remove(NAME).map_err(explained)?;
-        self.ours.remove(MADE_BY_US).map(drop).map_err(explained)
+        Ok(())
     }
 
     /// Leaves it so.
     pub(crate) fn keep(self) {
-        // A second name of the file with the old text may be left; the next change removes it.
-        let _ = self.preload.etc.remove(OLD);
+        self.replaced.keep();
     }
 }

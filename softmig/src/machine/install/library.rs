@@ -3,7 +3,7 @@
 //! A process that runs has the old file mapped. So a new one comes beside it and takes its name by rename; nothing is
 //! ever written into a file that has the name.
 
-use crate::files::config_lock::{explained, fresh, fresh_name};
+use crate::files::config_lock::{Replaced, explained, fresh, fresh_name, old_name};
 use crate::machine::preload::LIBRARY;
 use anyhow::{Context, ensure};
 use softmig_node::dir::Dir;
@@ -13,8 +13,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const MODE: u32 = 0o755;
-/// The earlier library, until the new one has proved itself.
-const OLD: &str = ".libsoftmig.so.softmig-old";
 /// The library has some ten thousand bytes. A far larger file is something else.
 const LONGEST: u64 = 16 << 20;
 
@@ -102,23 +100,11 @@ impl<'a> Candidate<'a> {
         })
     }
 
-    /// Gives it its place. The earlier one is renamed.
-    pub(crate) fn place(self) -> anyhow::Result<Placed<'a>> {
-        let placed = Placed {
-            dir: self.dir,
-            earlier: self.dir.stat_of(LIBRARY).map_err(explained)?.is_some(),
-            changed: !self.in_place,
-        };
-        if placed.changed {
-            self.dir.remove(OLD).map_err(explained)?;
-            if placed.earlier {
-                self.dir.link(LIBRARY, OLD).map_err(explained)?;
-            }
-            self.dir
-                .rename(&fresh_name(LIBRARY), LIBRARY)
-                .map_err(explained)?;
-        }
-        Ok(placed)
+    /// Gives it its place; `None` where it has that.
+    pub(crate) fn place(self) -> anyhow::Result<Option<Replaced<'a>>> {
+        (!self.in_place)
+            .then(|| Replaced::by_fresh(self.dir, LIBRARY))
+            .transpose()
     }
 
     /// Takes the copy away again.
@@ -145,39 +131,9 @@ fn holds(dir: &Dir, bytes: &[u8]) -> anyhow::Result<bool> {
     Ok(same && stat.uid() == 0 && stat.mode() & 0o7777 == MODE)
 }
 
-/// A library in its place, which can still give way to the earlier one.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Placed<'a> {
-    dir: &'a Dir,
-    earlier: bool,
-    changed: bool,
-}
-
-impl Placed<'_> {
-    /// Brings the earlier library back, or removes the new one if there was none before.
-    pub(crate) fn undo(self) -> anyhow::Result<()> {
-        if !self.changed {
-            return Ok(());
-        }
-        if self.earlier {
-            self.dir.rename(OLD, LIBRARY)
-        } else {
-            self.dir.remove(LIBRARY).map(drop)
-        }
-        .map_err(explained)
-    }
-
-    /// Leaves it so.
-    pub(crate) fn keep(self) {
-        // A file that no process loads may be left; the next installation removes it.
-        let _ = self.dir.remove(OLD);
-    }
-}
-
 /// Removes the library and what an interrupted installation left. Processes that have it mapped keep it.
 pub(crate) fn remove(dir: &Dir) -> anyhow::Result<bool> {
-    dir.remove(OLD).map_err(explained)?;
+    dir.remove(&old_name(LIBRARY)).map_err(explained)?;
     dir.remove(&fresh_name(LIBRARY)).map_err(explained)?;
     dir.remove(LIBRARY).map_err(explained)
 }
