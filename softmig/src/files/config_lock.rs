@@ -89,11 +89,18 @@ impl<'a> Replaced<'a> {
     /// Gives its name to the file that [`fresh`] made. The earlier one keeps a second name.
     pub(crate) fn by_fresh(dir: &'a Dir, name: &'static str) -> anyhow::Result<Self> {
         let had_earlier = dir.stat_of(name).map_err(explained)?.is_some();
-        dir.remove(&old_name(name)).map_err(explained)?;
-        if had_earlier {
-            dir.link(name, &old_name(name)).map_err(explained)?;
+        let replace = || {
+            dir.remove(&old_name(name))?;
+            if had_earlier {
+                dir.link(name, &old_name(name))?;
+            }
+            dir.rename(&fresh_name(name), name)
+        };
+        if let Err(error) = replace() {
+            // The first error is told.
+            let _ = dir.remove(&fresh_name(name));
+            return Err(explained(error));
         }
-        dir.rename(&fresh_name(name), name).map_err(explained)?;
         Ok(Self {
             dir,
             name,
