@@ -150,6 +150,9 @@ mod tests {
     const ALLOCATE: c_ulong = 0x462b;
     const SET_TIME_SLICE: u32 = 0xa06c_0103;
 
+    /// Held by the test that uses the process's table.
+    static TESTED: Lock = Lock::new();
+
     fn told() -> (u32, Vec<Channel>) {
         let seat = seat_of_test();
         tell(seat);
@@ -169,6 +172,7 @@ mod tests {
 
     #[test]
     fn channels_of_groups_with_a_time_slice_are_told_while_there() {
+        let _held = TESTED.hold();
         const CLIENT: u32 = 0xc1d0_001a;
         let allocate = |parent: u32, handle: u32, class: u32, status: u32| {
             note_words(ALLOCATE, &[CLIENT, parent, handle, class, 0, 0, 0, status]);
@@ -221,6 +225,7 @@ mod tests {
 
     #[test]
     fn who_had_too_many_channels_can_be_steered_again() {
+        let _held = TESTED.hold();
         const EACH: u32 = 10;
         let make = |client: u32, group: u32| {
             for handle in 0..EACH {
