@@ -58,15 +58,14 @@ fn make_and_compare() -> Result<()> {
 }
 
 /// The crates with the programs and libraries that are in packages.
-pub(crate) const SHIPPED: [&str; 8] = [
+pub(crate) const SHIPPED: [&str; 7] = [
     "softmig",
     "softmig-cli-filter",
-    "softmig-epilog",
     "softmig-exporter",
     "softmig-hook",
     "softmig-job-submit",
     "softmig-monitor",
-    "softmig-prolog",
+    "softmig-node",
 ];
 
 /// Builds all and makes its packages.

@@ -53,12 +53,11 @@ const FILES: [(&str, &str); 20] = [
 pub(crate) const DEFAULT_LUA: &str = "5.1";
 
 /// What clusters run, where cargo is not told to build the whole workspace.
-pub(crate) const PARTS: [&str; 11] = [
+pub(crate) const PARTS: [&str; 10] = [
     "-p=softmig",
     "-p=softmig-monitor",
     "-p=softmig-exporter",
-    "-p=softmig-prolog",
-    "-p=softmig-epilog",
+    "-p=softmig-node",
     "-p=softmig-job-submit",
     "-p=softmig-cli-filter",
     "-p=softmig-fake-cuda",
@@ -80,8 +79,8 @@ pub(crate) fn build() -> Result<()> {
         lua_modules(&stage, lua, &built)?;
     }
     // Prolog and epilog run on any node, whatever its C library.
-    let built = old_libc::build_static(&["-p", "softmig-prolog", "-p", "softmig-epilog"])?;
-    programs(&stage, &built, &["softmig-prolog", "softmig-epilog"])?;
+    let built = old_libc::build_static(&["-p", "softmig-node", "--bins"])?;
+    programs(&stage, &built, &STATIC)?;
     let built = old_libc::build(&[
         "-p",
         "softmig",
@@ -118,10 +117,13 @@ pub(crate) fn quick(what: &[&str], luas: &[&str]) -> Result<()> {
         }
         lua_modules(&stage, lua, &built)?;
     }
-    programs(&stage, &built, &["softmig-prolog", "softmig-epilog"])?;
+    programs(&stage, &built, &STATIC)?;
     programs(&stage, &built, &DYNAMIC)?;
     others(&stage)
 }
+
+/// The programs of a job's start and end.
+const STATIC: [&str; 2] = ["softmig-prolog", "softmig-epilog"];
 
 /// The programs that are linked with the C library of the machine that they run on.
 const DYNAMIC: [&str; 3] = ["softmig", "softmig-monitor", "softmig-exporter"];

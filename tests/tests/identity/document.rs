@@ -18,9 +18,8 @@ fn the_list_of_attempts_names_the_tests_there_are() -> Result<()> {
         "../hook/region/src",
         "../hook/src",
         "../rm/src",
-        "../prolog/tests",
-        "../epilog/src",
-        "../epilog/tests",
+        "../node/epilog",
+        "../node/tests",
     ] {
         let tests = plain_tests(&root().join(folder))?;
         assert!(!tests.is_disjoint(&named), "none of {folder} is named");

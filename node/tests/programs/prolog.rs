@@ -1,8 +1,6 @@
 //! The prolog as Slurm runs it: the built program on the real paths.
 
-mod node;
-
-use node::run;
+use crate::place::before_a_job as run;
 
 #[test]
 fn a_slice_jobs_limits_stand_at_the_documented_place() {

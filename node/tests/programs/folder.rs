@@ -1,8 +1,6 @@
 //! A job's own folder as the prolog leaves it: a file system of its own, with the ledger and the log.
 
-mod node;
-
-use node::run;
+use crate::place::before_a_job as run;
 
 /// Fails where a prolog does.
 const JOBS_7_AND_8: &str = "set -e; for id in 7 8; do SLURM_JOB_ID=$id $PROLOG; done; set +e\n";

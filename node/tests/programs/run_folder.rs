@@ -1,8 +1,6 @@
 //! The run folder as the prolog leaves it: a file system of its own, and what happens when it is full.
 
-mod node;
-
-use node::run;
+use crate::place::before_a_job as run;
 
 /// The mounts on the run folder itself.
 const MOUNTS: &str = "grep -c ' /run/softmig ' /proc/self/mounts";

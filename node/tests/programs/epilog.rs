@@ -1,55 +1,6 @@
-//! The epilog as Slurm runs it: the built program on the real paths, in a mount namespace where these are empty.
-//!
-//! Where namespaces cannot be made, these tests say so and pass; the rest of the crate's tests need none.
+//! The epilog as Slurm runs it: the built program on the real paths.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests, outside their functions"
-)]
-
-use std::process::Command;
-
-/// A node with two jobs of root's, as the first lines of each test's script.
-const NODE: &str = r"
-mount -t tmpfs -o mode=755 t /run
-mount -t tmpfs -o mode=775 t /var/log
-mount -t tmpfs -o mode=755 t /etc
-cd /run; mkdir -p softmig/jobs/7 softmig/jobs/77 softmig/uid/0 softmig/gpu/GPU-1
-for id in 7 77; do
-    printf 'SOFTMIG_UID=0\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\nSOFTMIG_RUN=1\n' > softmig/$id.conf
-    touch softmig/jobs/$id/log softmig/uid/0/$id softmig/gpu/GPU-1/$id
-done
-ln softmig/7.conf softmig/sEKNKTV3WPVA00.conf
-export SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_GPUS=0
-";
-
-/// Runs a shell script on such a node; `None` where that is not possible.
-fn run(script: &str) -> Option<(i32, String, String)> {
-    let unshare = |script: &str| {
-        let mut command = Command::new("unshare");
-        if !rustix::process::getuid().is_root() {
-            command.arg("--map-root-user");
-        }
-        command.args(["--mount", "sh", "-c", script]);
-        command
-            .env("EPILOG", env!("CARGO_BIN_EXE_softmig-epilog"))
-            .output()
-    };
-    match unshare("mount -t tmpfs t /run && [ /var/run -ef /run ]") {
-        Ok(probe) if probe.status.success() => {}
-        _ => {
-            eprintln!("not tested: no mount namespace here");
-            return None;
-        }
-    }
-    let output = unshare(&format!("{NODE}{script}")).unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Some((
-        output.status.code().unwrap(),
-        text(output.stdout),
-        text(output.stderr),
-    ))
-}
+use crate::place::after_jobs as run;
 
 const FILES: &str = "; rc=$?; find softmig -type f ! -name .lock | sort; exit $rc";
 const OTHERS: &str =
