@@ -45,7 +45,7 @@ pub fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
 mod tests {
     use super::*;
     use softmig_node::allowance::{Allowance, Source};
-    use softmig_node::record::{conf_of, record};
+    use softmig_node::job_files::{JobFiles, conf_of};
     use softmig_policy::node::tag::Tag;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
@@ -76,7 +76,7 @@ mod tests {
         };
         let allowance = Allowance::Slice(limits, Source::Tag);
         let conf = conf_of(job, &allowance, Default::default(), None).unwrap();
-        record(node, job, Some(&conf)).unwrap();
+        JobFiles::new(node, job, Some(&conf)).apply(node).unwrap();
     }
 
     /// The files of all jobs, and the folders of users.

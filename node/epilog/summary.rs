@@ -77,7 +77,7 @@ fn summary(used: &usage::Node, job: &Job, start: Option<u32>, now: i64) -> Optio
 mod tests {
     use super::*;
     use softmig_node::allowance::{Allowance, Source};
-    use softmig_node::record::{conf_of, record};
+    use softmig_node::job_files::{JobFiles, conf_of};
     use softmig_policy::node::job_conf::Gpus;
     use std::fs;
     use std::io::Write;
@@ -130,7 +130,10 @@ mod tests {
             Gpus::default(),
             None,
         );
-        record(&node, &job("2000"), conf.as_ref()).unwrap();
+        let run = job("2000");
+        JobFiles::new(&node, &run, conf.as_ref())
+            .apply(&node)
+            .unwrap();
         let monitor = UnixListener::bind(node.run.join(usage_socket::NAME)).unwrap();
         std::thread::spawn(move || {
             for client in monitor.incoming() {

@@ -172,7 +172,7 @@ fn job(run: &Dir, id: JobId) -> Job {
 mod tests {
     use super::*;
     use softmig_node::allowance::{Allowance, Source};
-    use softmig_node::record::{conf_of, record};
+    use softmig_node::job_files::{JobFiles, conf_of};
     use std::fs::File;
 
     struct World {
@@ -211,7 +211,8 @@ mod tests {
             .unwrap();
             let whole = Allowance::Whole(Source::Tag);
             let conf = conf_of(&job, &whole, Default::default(), None);
-            record(&self.node, &job, conf.as_ref()).unwrap();
+            let files = JobFiles::new(&self.node, &job, conf.as_ref());
+            files.apply(&self.node).unwrap();
         }
 
         fn age(&self, number: &str, age: Duration) {

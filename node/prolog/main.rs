@@ -9,8 +9,8 @@ use softmig_node::allowance::{Allowance, decide};
 use softmig_node::events::Event;
 use softmig_node::gpu::{Assigned, assigned, installed};
 use softmig_node::job::Job;
+use softmig_node::job_files::{JobFiles, conf_of, with_gate};
 use softmig_node::node::{Node, set_umask};
-use softmig_node::record::{by_policy, conf_of, record, refuse};
 use softmig_node::{report, slurmctld};
 use softmig_policy::NodePolicy;
 use softmig_policy::config::choices::TagField;
@@ -60,7 +60,8 @@ fn main() -> ExitCode {
 
 /// A job without GPUs: nothing to limit, so nothing that could go wrong for it.
 fn leave_alone(node: &Node, job: &Job) {
-    if let Err(error) = record(node, job, None).context("it has no GPU") {
+    let cleared = JobFiles::new(node, job, None).apply(node);
+    if let Err(error) = cleared.context("it has no GPU") {
         report::start(c"softmig-prolog", None);
         error!(job = job.id.get(), "job={} {error:#}", job.id);
     }
@@ -74,26 +75,27 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
     let line = report::line(job, &allowance, &assigned);
     if allowance == Allowance::Unseen {
         error!(job = job.id.get(), "job={} gets no GPU: {UNSEEN}", job.id);
-        refuse(node, job, &assigned.gpus, UNSEEN).context(line.clone())?;
+        let refused = JobFiles::refused(job, &assigned.gpus, UNSEEN);
+        refused.apply(node).context(line.clone())?;
         info!(job = job.id.get(), uid = job.uid, "{line}");
         return Ok(());
     }
-    let conf = conf_of(job, &allowance, assigned.gpus, policy.as_ref());
-    let is_wanted = policy.as_ref().is_some_and(|policy| policy.device_gate);
-    let conf = conf.map(|conf| by_policy(node, job, conf, is_wanted));
-    let granted = conf.as_ref().map(|conf| grant(job, conf));
-    match record(node, job, conf.as_ref()) {
+    let is_gate_wanted = policy.as_ref().is_some_and(|policy| policy.device_gate);
+    let conf = conf_of(job, &allowance, assigned.gpus, policy.as_ref())
+        .map(|conf| with_gate(node, job, conf, is_gate_wanted));
+    match JobFiles::new(node, job, conf.as_ref()).apply(node) {
         Ok(()) if allowance == Allowance::Drain => {
             bail!("{line}: nothing says what it may take, and on_unknown is drain")
         }
         Ok(()) => {
             info!(job = job.id.get(), uid = job.uid, "{line}");
-            if let Some(error) = granted.and_then(|event| event.write(node).err()) {
+            if let Some(error) = conf.and_then(|conf| grant(job, &conf).write(node).err()) {
                 warn!(
                     job = job.id.get(),
                     "job={} is not among the events: {error}", job.id
                 );
             }
+            Ok(())
         }
         Err(error) if error.is_no_room() => {
             let error = anyhow::Error::new(error);
@@ -103,15 +105,16 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
                 "job={} gets no GPU: {error:#}",
                 job.id
             );
-            refuse(node, job, &assigned.gpus, NO_ROOM).context(line)?;
+            let refused = JobFiles::refused(job, &assigned.gpus, NO_ROOM);
+            refused.apply(node).context(line)
         }
-        Err(error) if allowance.must_be_recorded() => return Err(error).context(line),
+        Err(error) if allowance.must_be_recorded() => Err(error).context(line),
         Err(error) => {
             let error = anyhow::Error::new(error).context(line);
             error!(job = job.id.get(), uid = job.uid, "{error:#}");
+            Ok(())
         }
     }
-    Ok(())
 }
 
 /// The grant of a job.

@@ -13,17 +13,23 @@
 //!
 //! Namespaces keep copies of the mounts that were there when they were made. Where those do not follow the epilog's
 //! unmounting, its removal of the folder below still takes them away.
+//!
+//! The processes of a job with limits write its files while it runs: the ledger of the GPU memory that they hold, and the
+//! hook's log. The ledger is there before the first of them, in its full size and with its room taken: they map it, and a
+//! mapping that finds no room when it is written to ends its process. Limits are not in it.
 
 use crate::dir::{Dir, DirError, failed, is_no_room};
-use crate::job::JobId;
+use crate::job::{Job, JobId};
 use crate::node::Run;
+use rustix::fs::{FallocateFlags, FileType, Gid, Mode, Uid, fallocate, fchmod, fchown};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use std::ffi::CString;
 use std::io;
 use tracing::warn;
 
+const LEDGER: &str = "ledger";
 /// The name of a job's log.
-pub(crate) const LOG: &str = "log";
+const LOG: &str = "log";
 /// The room for it. The epilog keeps less.
 const LOG_ROOM: usize = 2 << 20;
 /// The least size that a tmpfs can have: none at all means that it has no limit.
@@ -38,8 +44,69 @@ const FLAGS: MountFlags = MountFlags::NOSUID
 /// More mounts above each other than prologs without a lock could leave.
 const MOST_MOUNTS: usize = 16;
 
+/// Makes the job's folder, a ledger of this size in it unless that is 0, and the log, each where it is missing. `line` is
+/// added to the log.
+///
+/// The ledger must be there: without it the hook gives the job no GPU. A job runs as well without a log, so trouble
+/// with that is logged and no more.
+pub(crate) fn make(
+    run: &Run,
+    job: &Job,
+    ledger: usize,
+    line: Option<&str>,
+) -> Result<(), DirError> {
+    let folder = mounted(run, job.id, ledger)?;
+    if ledger > 0 {
+        make_file(&folder, job, LEDGER, (job.gid, 0o600), ledger)?;
+    }
+    // Root's group writes there too: the monitor, which may not write to other users' files.
+    let group = match folder.owner() {
+        0 => 0,
+        _ => job.gid,
+    };
+    let log = make_file(&folder, job, LOG, (group, 0o620), 0)
+        .and_then(|()| line.map_or(Ok(()), |line| folder.append(LOG, line.as_bytes())));
+    if let Err(error) = log {
+        warn!(job = job.id.get(), "job={} has no log: {error}", job.id);
+    }
+    Ok(())
+}
+
+/// Makes a file of the job's user's, by rename, so that one that is there is complete.
+///
+/// One that the job has already is kept, since changes by its user harm that user alone. If it were replaced, new processes
+/// would not know what those hold that have the old one mapped.
+fn make_file(
+    folder: &Dir,
+    job: &Job,
+    name: &str,
+    (group, mode): (u32, u32),
+    size: usize,
+) -> Result<(), DirError> {
+    if let Some(stat) = folder.stat_of(name)? {
+        let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if plain && stat.st_uid == job.uid {
+            return Ok(());
+        }
+        folder.remove(name)?;
+    }
+    let new = format!(".{name}.new");
+    let path = folder.path().join(&new);
+    folder.remove(&new)?;
+    let file = folder.create(&new, 0o600, b"")?;
+    if size > 0 {
+        fallocate(&file, FallocateFlags::empty(), 0, size as u64)
+            .map_err(failed("taking room for", path.clone()))?;
+    }
+    let owner = (Some(Uid::from_raw(job.uid)), Some(Gid::from_raw(group)));
+    fchown(&file, owner.0, owner.1)
+        .and_then(|()| fchmod(&file, Mode::from_raw_mode(mode)))
+        .map_err(failed("giving away", path))?;
+    folder.rename(&new, name)
+}
+
 /// The job's folder, made and mounted where it is not yet, with room for a ledger of this size.
-pub(crate) fn make(run: &Run, id: JobId, ledger: usize) -> Result<Dir, DirError> {
+fn mounted(run: &Run, id: JobId, ledger: usize) -> Result<Dir, DirError> {
     // Where an older version mounted one file system for all jobs, it stays; the job's own goes on top.
     let jobs = run.dir.make_child("jobs")?;
     let name = id.to_string();

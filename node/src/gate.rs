@@ -4,24 +4,13 @@
 use crate::job::Job;
 use crate::node::Node;
 use softmig_gate::{GateError, Jobs};
-use softmig_policy::node::job_conf::JobConf;
 use tracing::{error, warn};
 
-/// Closes the gate for a job with limits, if one is wanted, and notes that in its conf.
+/// Closes the gate for a job; tells whether it is closed. The job's control groups may have another name than at an earlier
+/// call.
 ///
 /// The monitor makes the gate. Where it has not, the job runs as without one.
-pub(crate) fn close(node: &Node, job: &Job, conf: JobConf, is_wanted: bool) -> JobConf {
-    let gate = is_wanted && conf.limits.is_some() && is_closed(node, job);
-    JobConf { gate, ..conf }
-}
-
-/// Closes it again for a job that has it: the job's control groups may have another name by now.
-pub(crate) fn close_again(node: &Node, job: &Job) {
-    // The log says why it is open.
-    let _ = is_closed(node, job);
-}
-
-fn is_closed(node: &Node, job: &Job) -> bool {
+pub(crate) fn close(node: &Node, job: &Job) -> bool {
     let jobs = match Jobs::open(&node.gate) {
         Ok(Some(jobs)) => jobs,
         Ok(None) => {

@@ -4,14 +4,14 @@
 //! below `/var/run/softmig` say what the job may take of its GPUs:
 //!
 //! ```text
-//! environment --job--> decide --allowance--> record --files--> hook, monitor
-//!                        ^                      |
-//!   tag, else slurmctld, |                    clear  <-- epilog
+//! environment --job--> decide --allowance--> JobFiles --files--> hook, monitor
+//!                        ^                       |
+//!   tag, else slurmctld, |                     clear  <-- epilog
 //!   else the policy -----+
 //! ```
 //!
-//! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`allowance`] decides by both, [`record`] puts it
-//! on disk and [`clear`] takes it away. [`node`] says where files are, [`dir`] the one way in which they are opened,
+//! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`allowance`] decides by both, [`job_files`] puts
+//! it on disk and [`clear`] takes it away. [`node`] says where files are, [`dir`] the one way in which they are opened,
 //! [`report`] the logs, [`events`] what happened, [`usage_file`] and [`usage_socket`] what jobs used, [`gate`] which jobs have the device gate. [`this_process`] and [`whole_node`] say where this process is. [`slurmctld`] and [`sacct`] ask Slurm. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
@@ -30,12 +30,11 @@ mod folder;
 pub mod gate;
 pub mod gpu;
 pub mod job;
-mod ledger;
+pub mod job_files;
 mod lock;
 pub mod node;
 pub mod proofs;
 mod queue;
-pub mod record;
 pub mod report;
 mod run_folder;
 pub mod sacct;

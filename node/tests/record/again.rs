@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use softmig_node::allowance::{Allowance, Source};
 use softmig_node::job::Job;
-use softmig_node::record::{conf_of, record, record_if_missing};
+use softmig_node::job_files::{JobFiles, conf_of};
 use softmig_policy::node::job_conf::{Gpus, JobConf};
 use softmig_policy::node::tag::Tag;
 use std::fs;
@@ -86,7 +86,7 @@ fn the_names_of_user_and_account_make_no_other_job() {
         fs::write(&ledger, "what they hold").unwrap();
         world.prolog(then, &[GPU_0]).unwrap();
         assert_eq!(fs::read_to_string(&ledger).unwrap(), "what they hold");
-        record(&world.node, first, None).unwrap();
+        world.clear(first);
     }
 }
 
@@ -123,11 +123,12 @@ fn a_job_that_the_prolog_knows_already_is_left_as_it_is() {
     let world = World::new();
     let job = job("7", SLICE, &[]);
     let conf = conf_of_half(&job).unwrap();
-    assert!(record_if_missing(&world.node, &job, &conf).unwrap());
+    let files = JobFiles::new(&world.node, &job, Some(&conf));
+    assert!(files.apply_if_missing(&world.node).unwrap());
     assert_eq!(world.conf("7.conf"), conf);
     world.prolog(&job, &[GPU_0]).unwrap();
     let before = world.all();
-    assert!(!record_if_missing(&world.node, &job, &conf).unwrap());
+    assert!(!files.apply_if_missing(&world.node).unwrap());
     assert_eq!(world.all(), before);
 }
 
@@ -142,19 +143,20 @@ fn a_conf_of_the_older_prolog_makes_place_for_one_of_ours() {
     )
     .unwrap();
     let conf = conf_of_half(&job).unwrap();
-    assert!(record_if_missing(&world.node, &job, &conf).unwrap());
+    let files = JobFiles::new(&world.node, &job, Some(&conf));
+    assert!(files.apply_if_missing(&world.node).unwrap());
     assert_eq!(world.conf("7.conf"), conf);
-    assert!(!record_if_missing(&world.node, &job, &conf).unwrap());
+    assert!(!files.apply_if_missing(&world.node).unwrap());
 }
 
 #[test]
 fn a_job_without_gpus_makes_nothing_and_clears_what_is_left() {
     let world = World::new();
     let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
-    record(&world.node, &job, None).unwrap();
+    world.clear(&job);
     assert!(!world.node.run.exists());
     world.prolog(&job, &[GPU_0]).unwrap();
-    record(&world.node, &job, None).unwrap();
+    world.clear(&job);
     assert_eq!(world.files(), [] as [&str; 0]);
 }
 

@@ -1,7 +1,7 @@
 //! Second names of a job, numbers that look alike, and links and folders that others left in the files' places.
 
 use softmig_node::clear::clear;
-use softmig_node::record::RecordError;
+use softmig_node::job_files::FilesError;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
@@ -101,5 +101,5 @@ fn a_run_folder_that_others_can_write_to_is_refused() {
     fs::create_dir(&world.node.run).unwrap();
     fs::set_permissions(&world.node.run, fs::Permissions::from_mode(0o777)).unwrap();
     let error = world.prolog(&job("7", SLICE, &[]), &[GPU_0]).unwrap_err();
-    assert!(matches!(error, RecordError::Write(_)));
+    assert!(matches!(error, FilesError::Write(_)));
 }

@@ -7,8 +7,8 @@
 
 use softmig_node::allowance::{Allowance, decide};
 use softmig_node::job::Job;
+use softmig_node::job_files::{FilesError, JobFiles, conf_of};
 use softmig_node::node::Node;
-use softmig_node::record::{RecordError, conf_of, record};
 use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
 use softmig_policy::slurm::gpu_list::GpuList;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl World {
     }
 
     /// Runs the prolog for a job whose comment is `comment`, with these GPUs.
-    pub(crate) fn prolog(&self, job: &Job, gpus: &[&str]) -> Result<(), RecordError> {
+    pub(crate) fn prolog(&self, job: &Job, gpus: &[&str]) -> Result<(), FilesError> {
         let allowance = decide(job.id, job.tags.comment, None, None, || {
             panic!("asked slurmctld")
         });
@@ -46,16 +46,20 @@ impl World {
         job: &Job,
         allowance: &Allowance,
         gpus: &[&str],
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), FilesError> {
         let mut list = Gpus::default();
         for uuid in gpus {
             list.push(Uuid::parse(uuid).unwrap()).unwrap();
         }
-        record(
-            &self.node,
-            job,
-            conf_of(job, allowance, list, None).as_ref(),
-        )
+        let conf = conf_of(job, allowance, list, None);
+        JobFiles::new(&self.node, job, conf.as_ref()).apply(&self.node)
+    }
+
+    /// Runs the prolog for the job without GPUs.
+    pub(crate) fn clear(&self, job: &Job) {
+        JobFiles::new(&self.node, job, None)
+            .apply(&self.node)
+            .unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

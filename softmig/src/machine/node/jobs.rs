@@ -9,8 +9,8 @@ use crate::ask::squeue;
 use anyhow::Context;
 use softmig_node::allowance::{Allowance, Source, decide};
 use softmig_node::job::{Job, JobId, Tags};
+use softmig_node::job_files::{JobFiles, conf_of, name_by_sluid};
 use softmig_node::node::Node;
-use softmig_node::record::{conf_of, name_by_sluid, record_if_missing};
 use softmig_node::slurmctld::{AskError, Commands};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::Gpus;
@@ -189,10 +189,10 @@ fn give(
     // The cards need not be known: Slurm's fence shows the job no other, and limits hold on each.
     match conf_of(job, &allowance, Gpus::default(), policy) {
         Some(conf) => {
-            let given =
-                record_if_missing(node, job, &conf).with_context(|| format!("job {}", job.id))?;
+            let files = JobFiles::new(node, job, Some(&conf));
+            let given = files.apply_if_missing(node);
             // Else its prolog was faster.
-            if given {
+            if given.with_context(|| format!("job {}", job.id))? {
                 survey.given.push((job.id, words_for(&allowance)));
             }
         }
