@@ -3,12 +3,15 @@
 //! Root works here next to users, so each folder is opened once, without following a link, and checked through what
 //! was opened. All else happens relative to it and by single names; no path is looked up twice.
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+/// The mode of a folder in which others may make names, but not replace what is not theirs, as in /tmp.
+const STICKY: u32 = 0o1000;
 
 /// How deep a folder may be that is removed with all that is in it.
 const DEEPEST: u32 = 32;
@@ -112,6 +115,31 @@ impl Dir {
         parent.make_named(name_of(path), path.to_path_buf())
     }
 
+    /// Opens the folder at `path` name by name, and follows no link. Each folder on the way belongs to root or `owner`, and no
+    /// other user can put another one in its place.
+    pub fn open_each(path: &Path, owner: u32) -> Result<Self> {
+        let missing = |path: &Path| failed("opening", path.to_path_buf())(Errno::NOENT);
+        let open = |at: BorrowedFd<'_>, path: &Path, name: &Path| {
+            Self::open_at(at, name, path.to_path_buf(), owner, FOLDER)?.ok_or_else(|| missing(path))
+        };
+        let root = Path::new("/");
+        let mut dir = open(CWD, root, root)?;
+        for name in path.components() {
+            if let Component::Normal(name) = name {
+                dir.check_way(STICKY)?;
+                dir = open(dir.as_fd(), &dir.path.join(name), name.as_ref())?;
+            }
+        }
+        dir.check_way(0)?;
+        Ok(dir)
+    }
+
+    /// Opens the folder at `path`, which only its owner can list, and makes it if it does not exist. In its parent every user
+    /// may make names.
+    pub fn make_private(path: &Path, owner: u32) -> Result<Self> {
+        Self::make_at(CWD, path, path.to_path_buf(), owner, Mode::RWXU)
+    }
+
     /// Opens a folder in this one; `None` if it does not exist.
     pub fn child(&self, name: &str) -> Result<Option<Self>> {
         self.child_named(name, self.path.join(name))
@@ -122,14 +150,32 @@ impl Dir {
         self.make_named(name, self.path.join(name))
     }
 
+    /// The same for a folder that only its owner can list.
+    pub fn make_private_child(&self, name: &str) -> Result<Self> {
+        let path = self.path.join(name);
+        Self::make_at(self.as_fd(), name.as_ref(), path, self.owner, Mode::RWXU)
+    }
+
     fn make_named(&self, name: &str, path: PathBuf) -> Result<Self> {
+        let mode = Mode::from_raw_mode(0o755);
+        Self::make_at(self.as_fd(), name.as_ref(), path, self.owner, mode)
+    }
+
+    fn make_at(
+        at: BorrowedFd<'_>,
+        name: &Path,
+        path: PathBuf,
+        owner: u32,
+        mode: Mode,
+    ) -> Result<Self> {
         // An epilog of the same user may remove it between the two calls, if no lock is held.
         for _ in 0..3 {
-            match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
+            match fs::mkdirat(at, name, mode) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(failed("making", path)(error)),
             }
-            if let Some(dir) = self.child_named(name, path.clone())? {
+            if let Some(dir) = Self::open_at(at, name, path.clone(), owner, FOLDER)? {
+                dir.check(0o022)?;
                 return Ok(dir);
             }
         }
@@ -137,22 +183,41 @@ impl Dir {
     }
 
     fn child_named(&self, name: &str, path: PathBuf) -> Result<Option<Self>> {
-        let fd = match fs::openat(&self.fd, name, FOLDER, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
+        let dir = Self::open_at(self.as_fd(), name.as_ref(), path, self.owner, FOLDER)?;
+        dir.map(|dir| dir.check(0o022).map(|()| dir)).transpose()
+    }
+
+    fn open_at(
+        at: BorrowedFd<'_>,
+        name: &Path,
+        path: PathBuf,
+        owner: u32,
+        flags: OFlags,
+    ) -> Result<Option<Self>> {
+        match fs::openat(at, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(Self { fd, path, owner })),
+            Err(Errno::NOENT) => Ok(None),
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 let why = "is a link or no folder";
-                return Err(DirError::Untrusted { path, why });
+                Err(DirError::Untrusted { path, why })
             }
-            Err(error) => return Err(failed("opening", path)(error)),
+            Err(error) => Err(failed("opening", path)(error)),
+        }
+    }
+
+    /// Refuses a folder on the way to another one: where another user can replace names. `allowed` is a mode that lets
+    /// them only add some.
+    fn check_way(&self, allowed: u32) -> Result<()> {
+        let mut stat = self.stat()?;
+        if stat.st_uid == 0 {
+            stat.st_uid = self.owner;
+        }
+        let writers = if stat.st_mode & allowed == 0 {
+            0o022
+        } else {
+            0
         };
-        let dir = Self {
-            fd,
-            path,
-            owner: self.owner,
-        };
-        dir.check(0o022)?;
-        Ok(Some(dir))
+        self.trust(&stat, writers, self.path.clone())
     }
 
     /// Refuses a folder of another owner, or one that `writers` may write to.
@@ -270,7 +335,11 @@ impl Dir {
         let fd = fs::openat(&self.fd, name, CREATE, Mode::from_raw_mode(mode))
             .map_err(failed("making", path()))?;
         let mut file = File::from(fd);
-        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        // Only a text has to be on disk before its file gets another name.
+        let written = match bytes {
+            [] => Ok(()),
+            bytes => file.write_all(bytes).and_then(|()| file.sync_all()),
+        };
         if let Err(error) = written {
             let _ = self.remove(name);
             return Err(failed("writing", path())(error));
@@ -343,19 +412,18 @@ impl Dir {
     }
 }
 
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// Opens the folder that `path` is in.
 pub(crate) fn parent(path: &Path, owner: u32) -> Result<Option<Dir>> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let flags = FOLDER.difference(OFlags::NOFOLLOW);
-    let fd = match fs::open(parent, flags, Mode::empty()) {
-        Ok(fd) => fd,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(failed("opening", parent.to_path_buf())(error)),
-    };
-    let path = parent.to_path_buf();
-    let dir = Dir { fd, path, owner };
-    dir.check(0o002)?;
-    Ok(Some(dir))
+    let dir = Dir::open_at(CWD, parent, parent.to_path_buf(), owner, flags)?;
+    dir.map(|dir| dir.check(0o002).map(|()| dir)).transpose()
 }
 
 pub(crate) fn name_of(path: &Path) -> &str {

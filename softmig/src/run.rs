@@ -70,9 +70,8 @@ impl Run {
         let prepared = self.prepare();
         let (mut command, folder) = prepared.map_err(|error| failure(REFUSED, error))?;
         let ended = child::run(&mut command);
-        let log = folder.log();
         if let Err(error) = log::tell(&folder) {
-            error_line(&format!("softmig: {}: {error}", log.display()));
+            error_line(&format!("softmig: {error:#}"));
         }
         if let Some(left) = folder.end() {
             error_line(&left);

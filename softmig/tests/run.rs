@@ -407,7 +407,7 @@ fn a_folder_that_others_could_change_is_refused() {
                 std::fs::create_dir(base).unwrap();
                 std::fs::set_permissions(base, PermissionsExt::from_mode(0o777)).unwrap();
             },
-            "can be written to by others; 'chmod 700 ",
+            "can be written to by others; use 'chmod 700 ",
         ),
         (
             |base| {

@@ -1,25 +1,11 @@
 //! node_exporter's textfile: written whole and by rename, in a folder to which no user's link can lead.
 
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
-use rustix::io::Errno;
+use anyhow::Context;
+use softmig_node::dir::Dir;
 use softmig_usage::Node;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::path::{Component, Path};
+use std::io::Write;
+use std::path::Path;
 use tracing::{info, warn};
-
-const FOLDER: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-const NEW: OFlags = OFlags::WRONLY
-    .union(OFlags::CREATE)
-    .union(OFlags::EXCL)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-/// Where others may write, but not replace what is not theirs, as in /tmp.
-const STICKY: u32 = 0o1000;
 
 /// Keeps the textfile that policy.toml names.
 #[derive(Debug, Default)]
@@ -59,59 +45,30 @@ impl Textfile {
     }
 }
 
+/// The folder of the file at `path`, to which no user's link can lead, and the file's name.
+fn place(path: &Path, owner: u32) -> anyhow::Result<(Dir, &str)> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let folder = Dir::open_each(path.parent().context("no folder")?, owner)?;
+    Ok((folder, name.context("no name")?))
+}
+
 /// Removes the file at `path`.
-fn remove(path: &Path, owner: u32) -> io::Result<()> {
-    let name = path.file_name().ok_or(Errno::INVAL)?;
-    let folder = folder(path.parent().ok_or(Errno::INVAL)?, owner)?;
-    Ok(fs::unlinkat(folder, name, AtFlags::empty())?)
+fn remove(path: &Path, owner: u32) -> anyhow::Result<bool> {
+    let (folder, name) = place(path, owner)?;
+    Ok(folder.remove(name)?)
 }
 
 /// Puts `text` in the place of the file at `path`, as `owner`.
-pub fn write(path: &Path, owner: u32, text: &str) -> io::Result<()> {
-    let name = path.file_name().ok_or(Errno::INVAL)?.to_string_lossy();
-    let folder = folder(path.parent().ok_or(Errno::INVAL)?, owner)?;
+pub fn write(path: &Path, owner: u32, text: &str) -> anyhow::Result<()> {
+    let (folder, name) = place(path, owner)?;
     // node_exporter reads no name with this ending.
     let new = format!("{name}.new");
-    match fs::unlinkat(&folder, &new, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let file = fs::openat(&folder, &new, NEW, Mode::from_raw_mode(0o644))?;
-    File::from(file).write_all(text.as_bytes())?;
-    Ok(fs::renameat(&folder, &new, &folder, &*name)?)
-}
-
-/// Opens a folder name by name. Each belongs to root or `owner`, and no other user can put another one in its place.
-fn folder(path: &Path, owner: u32) -> io::Result<OwnedFd> {
-    let mut folder = fs::openat(CWD, "/", FOLDER, Mode::empty())?;
-    for name in path.components() {
-        let Component::Normal(name) = name else {
-            continue;
-        };
-        let refuse = |why| io::Error::other(format!("{}: {why}", Path::new(name).display()));
-        check(&folder, owner, STICKY).map_err(refuse)?;
-        folder = fs::openat(&folder, name, FOLDER, Mode::empty()).map_err(|error| match error {
-            Errno::LOOP | Errno::NOTDIR => refuse("is a link or no folder"),
-            error => io::Error::from(error),
-        })?;
-    }
-    check(&folder, owner, 0).map_err(io::Error::other)?;
-    Ok(folder)
-}
-
-/// Refuses a folder in which another user can replace names; `STICKY` allows one that only lets them add some.
-fn check(folder: &OwnedFd, owner: u32, allowed: u32) -> Result<(), &'static str> {
-    let Ok(stat) = fs::fstat(folder) else {
-        return Err("cannot be looked at");
-    };
-    if ![0, owner].contains(&stat.st_uid) {
-        return Err("is in a folder of another user");
-    }
-    if stat.st_mode & 0o022 != 0 && stat.st_mode & allowed == 0 {
-        Err("is in a folder that others can write to")
-    } else {
-        Ok(())
-    }
+    folder.remove(&new)?;
+    // It need not outlive the node, so nothing waits for the disk.
+    folder
+        .create(&new, 0o644, b"")?
+        .write_all(text.as_bytes())?;
+    Ok(folder.rename(&new, name)?)
 }
 
 #[cfg(test)]
@@ -176,8 +133,8 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         create_dir_all(at("real/in")).unwrap();
         symlink(at("real"), at("link")).unwrap();
-        assert!(said(&at("link/in/softmig.prom")).contains("link: is a link"));
-        assert!(said(&at("link/softmig.prom")).contains("link: is a link"));
+        assert!(said(&at("link/in/softmig.prom")).contains("link is not used: it is a link"));
+        assert!(said(&at("link/softmig.prom")).contains("link is not used: it is a link"));
         // A link in the place of either file is replaced, and what it led to stays.
         std::fs::write(at("victim"), "kept").unwrap();
         for name in ["real/softmig.prom", "real/softmig.prom.new"] {
@@ -205,7 +162,7 @@ mod tests {
         }
         if own() == 0 {
             std::os::unix::fs::chown(&open, Some(12_345), None).unwrap();
-            assert!(said(&open.join("in/softmig.prom")).contains("of another user"));
+            assert!(said(&open.join("in/softmig.prom")).contains("belongs to another user"));
         }
     }
 }

@@ -12,40 +12,22 @@
 //! it any more: with `softmig run`, or at the start of a later one of the same user.
 
 use super::alive::has_process;
-use anyhow::{Context, bail, ensure};
-use rustix::fs::{
-    self, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fstat,
-};
+use anyhow::{Context, anyhow, bail};
+use rustix::fs::{self, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use softmig_node::dir::{Dir, DirError};
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
-
-const FOLDER: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-const CREATE: OFlags = OFlags::RDWR
-    .union(OFlags::CREATE)
-    .union(OFlags::EXCL)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-const OPEN: OFlags = OFlags::RDWR
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::CLOEXEC);
 
 const LEDGER: &str = "ledger";
 const LOG: &str = "log";
 /// The beginning of the names of runs' folders.
-const RUN: &[u8] = b"run-";
+const RUN: &str = "run-";
 
 /// Where every user can have a folder.
 const EVERYBODYS: [&str; 2] = ["/tmp", "/dev/shm"];
@@ -67,11 +49,7 @@ const LONGEST_PATH: usize = 254;
 const LONGEST_NAMES: usize = 64;
 
 /// The user's folder for all runs.
-pub(crate) struct Base {
-    fd: OwnedFd,
-    path: PathBuf,
-    uid: u32,
-}
+pub(crate) struct Base(Rc<Dir>);
 
 impl Base {
     /// Opens it, made when missing.
@@ -85,7 +63,7 @@ impl Base {
         let everybodys = EVERYBODYS.map(|folder| Path::new(folder).join(&own));
         let mut places = session.into_iter().chain(everybodys);
         match places.find(|place| place.parent().is_some_and(keeps_locks)) {
-            Some(path) => Self::at(path, uid),
+            Some(path) => Self::at(&path, uid),
             None => bail!(
                 "no folder for the run: {} are missing or on an overlay, where the locks of its ledger do not last; \
                  mount a tmpfs there ('docker run --tmpfs /tmp')",
@@ -94,37 +72,21 @@ impl Base {
         }
     }
 
-    fn at(path: PathBuf, uid: u32) -> anyhow::Result<Self> {
-        match fs::mkdir(&path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error).with_context(|| format!("making {}", path.display())),
-        }
-        let advice =
-            "set XDG_RUNTIME_DIR to a folder of your own (mode 0700), or take this one away";
-        let fd = match fs::openat(CWD, &path, FOLDER, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::LOOP | Errno::NOTDIR) => {
-                bail!("{} is a link or no folder; {advice}", path.display())
-            }
-            Err(error) => return Err(error).with_context(|| format!("opening {}", path.display())),
-        };
-        let stat = fstat(&fd).with_context(|| format!("looking at {}", path.display()))?;
-        ensure!(
-            stat.st_uid == uid,
-            "{} belongs to another user; {advice}",
-            path.display()
-        );
-        ensure!(
-            stat.st_mode & 0o022 == 0,
-            "{} can be written to by others; 'chmod 700 {0}' changes that",
-            path.display()
-        );
-        Ok(Self { fd, path, uid })
+    fn at(path: &Path, uid: u32) -> anyhow::Result<Self> {
+        let made = Dir::make_private(path, uid).map_err(|error| match error {
+            DirError::Untrusted { .. } => anyhow!(
+                "{error}; use 'chmod 700 {}' if it is a folder of yours, take it away, or set XDG_RUNTIME_DIR to a \
+                 folder of your own (mode 0700)",
+                path.display()
+            ),
+            error => error.into(),
+        });
+        Ok(Self(Rc::new(made?)))
     }
 
     /// Makes a folder for a run.
     pub(crate) fn make(&self) -> anyhow::Result<Folder> {
-        let doing = || format!("making a folder for the run in {}", self.path.display());
+        let doing = || format!("making a folder for the run in {}", self.0.path().display());
         // Another of the user's runs may take it for one that was left and remove it, as long as it is not locked.
         for _ in 0..10 {
             if let Some(folder) = self.try_make().with_context(doing)? {
@@ -142,29 +104,24 @@ impl Base {
         Err(Errno::NOENT).with_context(doing)
     }
 
-    fn try_make(&self) -> io::Result<Option<Folder>> {
+    fn try_make(&self) -> anyhow::Result<Option<Folder>> {
         let random = RandomState::new().build_hasher().finish();
-        let name = format!("run-{}-{random:016x}", std::process::id());
-        fs::mkdirat(&self.fd, &name, Mode::RWXU)?;
-        let Some(fd) = self.lock(name.as_bytes())? else {
-            return Ok(None);
-        };
-        // Removed before it was locked?
-        let is_there = fstat(&fd)?.st_nlink > 0;
-        let path = self.path.join(&name);
-        let base = self.fd.try_clone()?;
-        Ok(is_there.then_some(Folder { base, fd, path }))
+        let name = format!("{RUN}{}-{random:016x}", std::process::id());
+        let folder = self.locked(self.0.make_private_child(&name)?)?;
+        match folder {
+            // Else it was removed before it was locked.
+            Some(folder) if folder.dir.stat()?.st_nlink > 0 => Ok(Some(folder)),
+            _ => Ok(None),
+        }
     }
 
-    /// Opens and locks a run's folder; `None` if it is gone or another user's.
-    fn lock(&self, name: &[u8]) -> io::Result<Option<OwnedFd>> {
-        let fd = match fs::openat(&self.fd, name, FOLDER, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(fd)),
+    /// Locks a run's folder; `None` if another process has it locked.
+    fn locked(&self, dir: Dir) -> anyhow::Result<Option<Folder>> {
+        match fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                let base = Rc::clone(&self.0);
+                Ok(Some(Folder { base, dir }))
+            }
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -172,20 +129,12 @@ impl Base {
 
     /// Removes the folders of runs that have ended, as far as it can.
     pub(crate) fn sweep(&self) {
-        let Ok(entries) = fs::Dir::read_from(&self.fd) else {
-            return;
-        };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_bytes();
-            if !name.starts_with(RUN) {
-                continue;
-            }
-            let (Ok(Some(fd)), Ok(base)) = (self.lock(name), self.fd.try_clone()) else {
-                continue;
-            };
-            let path = self.path.join(OsStr::from_bytes(name));
-            let left = Folder { base, fd, path };
-            if !left.is_used(self.uid) {
+        let names = self.0.names().unwrap_or_default();
+        for name in names.iter().filter(|name| name.starts_with(RUN)) {
+            if let Ok(Some(dir)) = self.0.child(name)
+                && let Ok(Some(left)) = self.locked(dir)
+                && !left.is_used(self.0.owner())
+            {
                 left.remove();
             }
         }
@@ -211,52 +160,32 @@ fn is_own_session(folder: &Path, uid: u32) -> bool {
 /// A run's folder, locked.
 pub(crate) struct Folder {
     /// The one that it is in.
-    base: OwnedFd,
-    fd: OwnedFd,
-    path: PathBuf,
+    base: Rc<Dir>,
+    dir: Dir,
 }
 
 impl Folder {
     /// Makes the ledger, in its full size and with its room taken: a mapping that finds no room when it is written to
     /// ends its process.
-    fn fill(&self, size: usize) -> io::Result<()> {
-        let ledger = self.create(LEDGER)?;
+    fn fill(&self, size: usize) -> anyhow::Result<()> {
+        let mut ledger = self.dir.create(LEDGER, 0o600, b"")?;
         match fs::fallocate(&ledger, FallocateFlags::empty(), 0, size as u64) {
             // A file system that cannot do that.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => File::from(ledger).write_all(&vec![0; size])?,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => ledger.write_all(&vec![0; size])?,
             done => done?,
         }
-        self.create(LOG).map(drop)
-    }
-
-    fn create(&self, name: &str) -> io::Result<OwnedFd> {
-        Ok(fs::openat(&self.fd, name, CREATE, Mode::RUSR | Mode::WUSR)?)
+        self.dir.create(LOG, 0o600, b"")?;
+        Ok(())
     }
 
     /// The path of the ledger.
     pub(crate) fn ledger(&self) -> PathBuf {
-        self.path.join(LEDGER)
+        self.dir.path().join(LEDGER)
     }
 
-    /// The path of the log.
-    pub(crate) fn log(&self) -> PathBuf {
-        self.path.join(LOG)
-    }
-
-    /// Opens the log; `None` if it was removed. Anything may be there: it is never followed and
-    /// never waited for.
-    pub(crate) fn open_log(&self) -> io::Result<Option<File>> {
-        self.open(LOG)
-    }
-
-    fn open(&self, name: &str) -> io::Result<Option<File>> {
-        let fd = match fs::openat(&self.fd, name, OPEN, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let is_plain = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        Ok(is_plain(fstat(&fd)?).then(|| File::from(fd)))
+    /// Opens the log; `None` if it was removed.
+    pub(crate) fn open_log(&self) -> Result<Option<File>, DirError> {
+        self.dir.open_file(LOG)
     }
 
     /// Whether processes of the run are alive: those that use a GPU have a lock on the ledger, the others at least its
@@ -265,7 +194,7 @@ impl Folder {
         if has_process(uid, &self.ledger()) {
             return true;
         }
-        let ledger = self.open(LEDGER).ok().flatten();
+        let ledger = self.dir.open_at_end(LEDGER).ok().flatten();
         // All bytes of it at once, so every lock conflicts. It is given back when the file is closed.
         ledger.is_some_and(|ledger| {
             fs::fcntl_lock(&ledger, FlockOperation::NonBlockingLockExclusive).is_err()
@@ -290,7 +219,7 @@ impl Folder {
             return Some(format!(
                 "softmig: processes of this run are still there, under the same limits; {} stays until a later \
                  'softmig run' after their end",
-                self.path.display()
+                self.dir.path().display()
             ));
         }
         self.remove();
@@ -300,10 +229,11 @@ impl Folder {
     /// Removes what was made.
     fn remove(self) {
         for name in [LEDGER, LOG] {
-            let _ = fs::unlinkat(&self.fd, name, AtFlags::empty());
+            let _ = self.dir.remove(name);
         }
-        if let Some(name) = self.path.file_name() {
-            let _ = fs::unlinkat(&self.base, name, AtFlags::REMOVEDIR);
+        let name = self.dir.path().file_name();
+        if let Some(name) = name.and_then(|name| name.to_str()) {
+            let _ = self.base.remove_if_empty(name);
         }
     }
 }

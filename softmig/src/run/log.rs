@@ -2,6 +2,7 @@
 
 use super::folder::Folder;
 use crate::output::say::error_line;
+use anyhow::Context;
 use std::io::{BufRead, BufReader, Read};
 
 /// The most lines that are told.
@@ -14,7 +15,7 @@ const LONGEST: u64 = 1 << 20;
 const ON_STDERR: &[&str] = &["3", "4"];
 
 /// Prints the log of the run.
-pub(crate) fn tell(folder: &Folder) -> std::io::Result<()> {
+pub(crate) fn tell(folder: &Folder) -> anyhow::Result<()> {
     let Some(log) = folder.open_log()? else {
         return Ok(());
     };
@@ -25,7 +26,7 @@ pub(crate) fn tell(folder: &Folder) -> std::io::Result<()> {
     let lines = BufReader::new(log.take(LONGEST)).split(b'\n');
     for (number, line) in lines.enumerate() {
         // An error comes again and again.
-        let line = line?;
+        let line = line.context("reading the log of the run")?;
         if number < MOST {
             error_line(&printable(&line));
         } else {
