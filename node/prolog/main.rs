@@ -168,7 +168,7 @@ fn gather_gpus(node: &Node, job: &Job, list: &GpuList) -> Assigned {
     if list.garbled {
         warn!(
             job = id.get(),
-            "job={id}: SLURM_JOB_GPUS has more than indices of GPUs"
+            "job={id}: Slurm's list of its GPUs has more than indices"
         );
     }
     if !assigned.missing.is_empty() {

@@ -1,7 +1,7 @@
 //! A job's allocation on a node, as slurmctld shows it: `scontrol -d -o show job`, for jobs that carry no tag.
 
 use crate::slurm::conf::printed_groups;
-use crate::slurm::gres::{Item, Name, item, placed_items};
+use crate::slurm::gres_list::Configured;
 
 /// A job's GPUs on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,27 +44,21 @@ impl Allocation {
     }
 
     fn of_group(gres: &str) -> Self {
-        let mut found = Self::Nothing;
-        let mut first = None;
-        for (text, _) in placed_items(gres) {
-            match item(text) {
-                Item::Gpu(gres) if gres.count() == 0 => {}
-                Item::Gpu(gres) if gres.name == Name::Shard => {
-                    return Self::Shards {
-                        kind: gres.kind.map(str::to_string),
-                        shards: gres.count(),
-                    };
-                }
-                Item::Gpu(gres) => {
-                    found = match first.get_or_insert(gres.kind) {
-                        kind if *kind == gres.kind && found != Self::Mixed => Self::Whole,
-                        _ => Self::Mixed,
-                    };
-                }
-                Item::Malformed(_) | Item::Other(_) => {}
+        let all = Configured::parse(gres).into_iter();
+        let (shards, gpus): (Vec<_>, Vec<_>) = all
+            .filter(|gres| gres.is_gpu() && gres.count > 0)
+            .partition(|gres| gres.name == "shard");
+        match (shards.into_iter().next(), gpus.as_slice()) {
+            (Some(Configured { kind, count, .. }), _) => Self::Shards {
+                kind,
+                shards: count,
+            },
+            (None, []) => Self::Nothing,
+            (None, [first, others @ ..]) if others.iter().all(|other| other.kind == first.kind) => {
+                Self::Whole
             }
+            _ => Self::Mixed,
         }
-        found
     }
 
     /// Which answer counts in doubt: the one with the lowest rank, a smaller part before a larger one.

@@ -2,7 +2,8 @@
 
 use crate::node::job_conf::MAX_GPUS;
 use crate::slurm::allocation::{Allocation, groups};
-use crate::slurm::gres::{Item, item, placed_items, ranges};
+use crate::slurm::gres::ranges;
+use crate::slurm::placed::{Placed, Places};
 
 /// GPUs of one node, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,12 @@ impl GpuList {
     /// ```
     pub fn parse(text: &str) -> Self {
         let mut list = Self::default();
-        list.add(text);
+        for range in ranges(text) {
+            match range {
+                Some(range) => list.indices.extend(range),
+                None => list.garbled = true,
+            }
+        }
         list.bounded()
     }
 
@@ -40,35 +46,23 @@ impl GpuList {
         Some(if is_sure { first } else { Self::default() })
     }
 
-    /// Reads slurmctld's words for a job's GRES on a node: `shard:l40s:1(IDX:0)`, `gpu:l40s:2(IDX:0-1)`, and from 23.11 on
-    /// `shard:l40s:1(0/4,1/4)`, a fraction for each GPU.
+    /// Reads slurmctld's words for a job's GRES on a node.
     fn of_gres(gres: &str) -> Self {
         let mut list = Self::default();
-        for (text, places) in placed_items(gres) {
-            let Some(places) = places.filter(|_| matches!(item(text), Item::Gpu(_))) else {
-                continue;
-            };
-            match places.strip_prefix("IDX:") {
-                Some("" | "N/A") => {}
-                Some(places) => list.add(places),
-                None => {
-                    let held = (0..).zip(places.split(','));
-                    let held =
-                        held.filter(|(_, part)| !part.starts_with("0/") && !part.starts_with('-'));
+        let all = Placed::parse(gres).into_iter();
+        for placed in all.filter(|placed| placed.gres.is_gpu()) {
+            match placed.places {
+                Places::Unknown => list.garbled = true,
+                Places::Indices(indices) => list.indices.extend(indices),
+                Places::Parts(parts) => {
+                    let held = (0..)
+                        .zip(parts)
+                        .filter(|(_, part)| part.used.is_some_and(|used| used > 0));
                     list.indices.extend(held.map(|(index, _)| index));
                 }
             }
         }
         list.bounded()
-    }
-
-    fn add(&mut self, text: &str) {
-        for range in ranges(text) {
-            match range {
-                Some(range) => self.indices.extend(range),
-                None => self.garbled = true,
-            }
-        }
     }
 
     /// Keeps as many GPUs as a job's conf can name. A longer list is garbled.

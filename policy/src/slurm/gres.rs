@@ -139,7 +139,7 @@ pub(crate) fn ranges(text: &str) -> impl Iterator<Item = Option<RangeInclusive<u
     })
 }
 
-pub(crate) fn item(raw: &str) -> Item<'_> {
+fn item(raw: &str) -> Item<'_> {
     item_of(raw, &[Name::Gpu, Name::Shard])
 }
 

@@ -27,6 +27,11 @@ impl Configured {
         let items = placed_items(gres);
         items.filter_map(|(item, _)| configured(item)).collect()
     }
+
+    /// Whether these are GPUs or shards.
+    pub fn is_gpu(&self) -> bool {
+        matches!(self.name.as_str(), "gpu" | "shard")
+    }
 }
 
 /// Reads one item.

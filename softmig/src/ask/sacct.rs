@@ -68,10 +68,9 @@ impl Gpus {
             };
             u32::try_from(count).unwrap_or(u32::MAX)
         };
-        let ours = |gres: &&Configured| matches!(gres.name.as_str(), "gpu" | "shard");
         let mut kinds = list
             .iter()
-            .filter(ours)
+            .filter(|gres| gres.is_gpu())
             .filter_map(|gres| gres.kind.as_deref());
         let kind = kinds
             .next()

@@ -234,12 +234,9 @@ impl Job {
             .filter_map(|(_, gres)| gres.as_ref())
             .flatten()
             .map(|placed| &placed.gres);
-        self.asked.iter().any(is_gpu) || given.any(|gres| is_gpu(gres) && gres.count > 0)
+        self.asked.iter().any(Configured::is_gpu)
+            || given.any(|gres| gres.is_gpu() && gres.count > 0)
     }
-}
-
-fn is_gpu(gres: &Configured) -> bool {
-    ["gpu", "shard"].contains(&gres.name.as_str())
 }
 
 /// The GPUs and shards of a list, those of one type in one entry.
@@ -247,7 +244,7 @@ pub(super) fn by_type(list: Vec<Configured>, join: impl Fn(u64, u64) -> u64) -> 
     let mut all: Vec<Configured> = Vec::new();
     for one in list
         .into_iter()
-        .filter(|gres| is_gpu(gres) && gres.count > 0)
+        .filter(|gres| gres.is_gpu() && gres.count > 0)
     {
         let is_same = |own: &&mut Configured| own.name == one.name && own.kind == one.kind;
         match all.iter_mut().find(is_same) {
