@@ -4,6 +4,7 @@ pub(crate) mod cluster;
 pub(crate) mod conf;
 pub(crate) mod here;
 pub(crate) mod monitor;
+pub(crate) mod node;
 pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
 pub(crate) mod scontrol;

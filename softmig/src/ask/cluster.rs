@@ -6,6 +6,5 @@
 pub(crate) mod all;
 pub(crate) mod ask;
 pub(crate) mod jobs;
-pub(crate) mod nodes;
 pub(crate) mod purpose;
 pub(crate) mod reasons;

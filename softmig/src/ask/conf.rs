@@ -3,7 +3,6 @@
 pub(crate) mod files;
 pub(crate) mod running;
 
-use softmig_policy::slurm::gres_list::Configured;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -74,42 +73,6 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Settings {
             settings.add(key, value);
         }
         settings
-    }
-}
-
-/// A node as Slurm's configuration has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Node {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its GRES.
-    pub(crate) gres: Vec<Configured>,
-    /// Its CPUs, where they are known.
-    pub(crate) cpus: Option<u64>,
-    /// Its state as Slurm writes it; empty where it is not known.
-    pub(crate) state: String,
-}
-
-impl Node {
-    /// How many of a GRES and type it has.
-    pub(crate) fn count(&self, name: &str, kind: &str) -> u64 {
-        let of_kind = |gres: &&Configured| gres.name == name && gres.kind.as_deref() == Some(kind);
-        self.gres
-            .iter()
-            .filter(of_kind)
-            .map(|gres| gres.count)
-            .sum()
-    }
-
-    /// Whether it has any of a GRES.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.items(name).next().is_some()
-    }
-
-    /// Its items of a GRES.
-    pub(crate) fn items(&self, name: &str) -> impl Iterator<Item = &Configured> {
-        let named = move |gres: &&Configured| gres.name == name && gres.count > 0;
-        self.gres.iter().filter(named)
     }
 }
 

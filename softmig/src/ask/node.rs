@@ -1,23 +1,27 @@
-//! Nodes with GPUs, and how much of each is used.
+//! Nodes, and how much of their GPUs is used.
 
-use crate::ask::scontrol;
+use softmig_policy::slurm::conf::printed_value as value;
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::placed::{Placed, Places};
 use std::collections::BTreeMap;
 
-/// A node with GPUs.
+/// A node, as Slurm's configuration has it or as a running Slurm prints it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
     /// Its name.
     pub(crate) name: String,
     /// Its host name, which the site may have named otherwise (NodeHostname).
     pub(crate) host: String,
-    /// Its state, as Slurm says it: `IDLE+DRAIN`.
+    /// Its state, as Slurm says it: `IDLE+DRAIN`. Files say none.
     pub(crate) state: String,
     /// Why it is not available, as an administrator or Slurm wrote it.
     pub(crate) reason: Option<String>,
     /// Its partitions.
     pub(crate) partitions: Vec<String>,
+    /// Its GRES.
+    pub(crate) gres: Vec<Configured>,
+    /// Its CPUs, where they are known.
+    pub(crate) cpus: Option<u64>,
     /// Its GPUs, by index.
     pub(crate) gpus: Vec<NodeGpu>,
     /// CPUs that no job has.
@@ -87,6 +91,48 @@ const CLOSED: [(&str, &str); 14] = [
 ];
 
 impl Node {
+    /// Reads a line of `scontrol -d -o show node`.
+    pub(crate) fn read(line: &str) -> Self {
+        let number = |key: &str| value(line, key).parse::<u64>().ok();
+        let list = |key: &str| Configured::parse(value(line, key));
+        let gres = list("Gres");
+        let usable = number("CPUEfctv").or_else(|| number("CPUTot"));
+        Self {
+            name: value(line, "NodeName").to_string(),
+            host: value(line, "NodeHostName").to_string(),
+            state: value(line, "State").to_string(),
+            reason: reason(line),
+            partitions: words(value(line, "Partitions")),
+            cpus: number("CPUTot"),
+            gpus: gpus_of(&gres, &Placed::parse(value(line, "GresUsed"))),
+            free_cpus: (usable.zip(number("CPUAlloc"))).map(|(all, used)| all.saturating_sub(used)),
+            unplaced: BTreeMap::new(),
+            allocated: allocated(&list("AllocTRES"), &list("CfgTRES"), &gres),
+            gres,
+        }
+    }
+
+    /// How many of a GRES and type it has.
+    pub(crate) fn count(&self, name: &str, kind: &str) -> u64 {
+        let of_kind = |gres: &&Configured| gres.name == name && gres.kind.as_deref() == Some(kind);
+        self.gres
+            .iter()
+            .filter(of_kind)
+            .map(|gres| gres.count)
+            .sum()
+    }
+
+    /// Whether it has any of a GRES.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.items(name).next().is_some()
+    }
+
+    /// Its items of a GRES.
+    pub(crate) fn items(&self, name: &str) -> impl Iterator<Item = &Configured> {
+        let named = move |gres: &&Configured| gres.name == name && gres.count > 0;
+        self.gres.iter().filter(named)
+    }
+
     /// Whether this is the host name of the node, with its domain or without.
     pub(crate) fn is_machine(&self, hostname: &str) -> bool {
         fn short(name: &str) -> &str {
@@ -125,27 +171,20 @@ impl Node {
 /// Marks behind a state, such as `DOWN*`.
 const MARKS: [char; 9] = ['*', '~', '#', '!', '%', '$', '@', '^', '-'];
 
-/// Those that have GPUs.
-pub(super) fn with_gpus(nodes: Vec<scontrol::Node>) -> Vec<Node> {
-    let nodes = nodes.into_iter().map(Node::from);
-    nodes.filter(|node| !node.gpus.is_empty()).collect()
+fn words(list: &str) -> Vec<String> {
+    let words = list.split(',').filter(|word| !word.is_empty());
+    words.map(str::to_string).collect()
 }
 
-impl From<scontrol::Node> for Node {
-    fn from(node: scontrol::Node) -> Self {
-        Self {
-            gpus: gpus_of(&node.gres, &node.used),
-            free_cpus: (node.usable_cpus.zip(node.used_cpus))
-                .map(|(all, used)| all.saturating_sub(used)),
-            unplaced: BTreeMap::new(),
-            allocated: allocated(&node.allocated, &node.configured, &node.gres),
-            name: node.name,
-            host: node.host,
-            state: node.state,
-            reason: node.reason,
-            partitions: node.partitions,
-        }
-    }
+/// `Reason=fan broken [root@2026-11-23T20:38:36]`, which is in no word of its own.
+fn reason(line: &str) -> Option<String> {
+    let (_, reason) = line.split_once(" Reason=")?;
+    let reason = reason.split(" [").next().unwrap_or_default().trim();
+    let plain: String = reason
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .collect();
+    (!plain.is_empty()).then_some(plain)
 }
 
 /// The GPUs by index. Slurm numbers them type by type.
@@ -244,7 +283,7 @@ mod tests {
     #[test]
     fn a_machine_is_known_by_its_host_name() {
         let line = "NodeName=a17 Arch=x86_64 Gres=gpu:l40s:1 NodeAddr=192.0.2.17 NodeHostName=gpu17 Version=24.11.5";
-        let nodes = with_gpus(scontrol::nodes_of(line));
+        let node = Node::read(line);
         for (hostname, is_it) in [
             ("gpu17", true),
             ("gpu17.cluster.example", true),
@@ -252,7 +291,7 @@ mod tests {
             ("gpu1", false),
             ("", false),
         ] {
-            assert_eq!(nodes[0].is_machine(hostname), is_it, "{hostname}");
+            assert_eq!(node.is_machine(hostname), is_it, "{hostname}");
         }
     }
 }

@@ -1,41 +1,12 @@
 //! What `scontrol show` prints of a cluster: the one place that asks it and reads its answer.
 
 use crate::ask::conf::{Partition, Reservation, Settings};
+use crate::ask::node::Node;
 use softmig_node::slurmctld::{AskError, Commands};
 use softmig_policy::slurm::conf::{printed_pairs, printed_value as value};
-use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::slurm::placed::{self, Placed};
 use std::collections::HashMap;
-
-/// A node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Node {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its host name, which the site may have named otherwise (NodeHostname).
-    pub(crate) host: String,
-    /// Its state, as Slurm says it: `IDLE+DRAIN`.
-    pub(crate) state: String,
-    /// Why it is not available, as an administrator or Slurm wrote it.
-    pub(crate) reason: Option<String>,
-    /// Its partitions.
-    pub(crate) partitions: Vec<String>,
-    /// Its GRES.
-    pub(crate) gres: Vec<Configured>,
-    /// Those that are used, and where.
-    pub(crate) used: Vec<Placed>,
-    /// Its CPUs.
-    pub(crate) cpus: Option<u64>,
-    /// Those that jobs can have.
-    pub(crate) usable_cpus: Option<u64>,
-    /// Those that jobs have.
-    pub(crate) used_cpus: Option<u64>,
-    /// Its TRES, where slurmctld counts them.
-    pub(crate) configured: Vec<Configured>,
-    /// Those that jobs have.
-    pub(crate) allocated: Vec<Configured>,
-}
 
 /// The nodes, in Slurm's order.
 pub(crate) fn nodes(commands: &Commands) -> Result<Vec<Node>, AskError> {
@@ -71,42 +42,7 @@ fn show(commands: &Commands, words: &[&str]) -> Result<String, AskError> {
 /// Reads `-d -o show node`, which has each node in one line.
 pub(crate) fn nodes_of(answer: &str) -> Vec<Node> {
     let lines = answer.lines().filter(|line| line.starts_with("NodeName="));
-    lines.map(node).collect()
-}
-
-fn node(line: &str) -> Node {
-    let number = |key: &str| value(line, key).parse::<u64>().ok();
-    let list = |key: &str| Configured::parse(value(line, key));
-    Node {
-        name: value(line, "NodeName").to_string(),
-        host: value(line, "NodeHostName").to_string(),
-        state: value(line, "State").to_string(),
-        reason: reason(line),
-        partitions: words(value(line, "Partitions")),
-        gres: list("Gres"),
-        used: Placed::parse(value(line, "GresUsed")),
-        cpus: number("CPUTot"),
-        usable_cpus: number("CPUEfctv").or_else(|| number("CPUTot")),
-        used_cpus: number("CPUAlloc"),
-        configured: list("CfgTRES"),
-        allocated: list("AllocTRES"),
-    }
-}
-
-fn words(list: &str) -> Vec<String> {
-    let words = list.split(',').filter(|word| !word.is_empty());
-    words.map(str::to_string).collect()
-}
-
-/// `Reason=fan broken [root@2026-11-23T20:38:36]`, which is in no word of its own.
-fn reason(line: &str) -> Option<String> {
-    let (_, reason) = line.split_once(" Reason=")?;
-    let reason = reason.split(" [").next().unwrap_or_default().trim();
-    let plain: String = reason
-        .chars()
-        .filter(|letter| !letter.is_control())
-        .collect();
-    (!plain.is_empty()).then_some(plain)
+    lines.map(Node::read).collect()
 }
 
 fn partitions_of(answer: &str) -> Vec<Partition> {

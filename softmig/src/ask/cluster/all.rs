@@ -1,8 +1,8 @@
 //! All of a cluster: which job has which GPU, and how much of each is used.
 
 use crate::ask::cluster::jobs;
-use crate::ask::cluster::nodes::{self, Node, NodeGpu};
-use crate::ask::scontrol::{self, JobLines};
+use crate::ask::node::{Node, NodeGpu};
+use crate::ask::scontrol::JobLines;
 use crate::ask::squeue::Job;
 use softmig_policy::slurm::placed::Placed;
 use std::collections::{BTreeMap, HashMap};
@@ -18,9 +18,10 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Of the three answers: about nodes, about jobs by squeue, and about jobs by scontrol.
-    pub(super) fn new(nodes: Vec<scontrol::Node>, jobs: Vec<Job>, lines: &JobLines<'_>) -> Self {
+    pub(super) fn new(mut nodes: Vec<Node>, jobs: Vec<Job>, lines: &JobLines<'_>) -> Self {
+        nodes.retain(|node| !node.gpus.is_empty());
         let mut cluster = Self {
-            nodes: nodes::with_gpus(nodes),
+            nodes,
             jobs: jobs::placed(jobs, lines),
         };
         fill(&mut cluster);
@@ -30,9 +31,10 @@ impl Cluster {
     /// Of the same as Slurm's commands print them.
     #[cfg(test)]
     pub(crate) fn parse(nodes: &str, jobs: &str, details: &str) -> Self {
+        use crate::ask::scontrol::nodes_of;
         use crate::ask::squeue::{DESCRIPTION, read};
         Self::new(
-            scontrol::nodes_of(nodes),
+            nodes_of(nodes),
             read(jobs, DESCRIPTION),
             &JobLines::parse(details),
         )

@@ -1,6 +1,7 @@
 //! A configuration that is given as files: slurm.conf, and gres.conf and cgroup.conf beside it.
 
-use crate::ask::conf::{Declared, GresLine, Line, Lines, Node, Partition, Seen, Setting, Settings};
+use crate::ask::conf::{Declared, GresLine, Line, Lines, Partition, Seen, Setting, Settings};
+use crate::ask::node::Node;
 use anyhow::{Context, bail};
 use softmig_policy::slurm::conf::{lines, pairs};
 use softmig_policy::slurm::gres_list::Configured;
@@ -82,7 +83,7 @@ fn parse(all: &[(Line, String)]) -> SlurmConf {
                         name,
                         gres: Configured::parse(settings.get("Gres")),
                         cpus: cpus(&settings),
-                        state: String::new(),
+                        ..Node::default()
                     });
                 }
             }

@@ -1,6 +1,7 @@
 //! The configuration of a running Slurm, as its own commands print it.
 
-use crate::ask::conf::{Accounting, Node, Partition, Reservation, Seen, Settings};
+use crate::ask::conf::{Accounting, Partition, Reservation, Seen, Settings};
+use crate::ask::node::Node;
 use crate::ask::squeue::{self, DESCRIPTION, Job};
 use crate::ask::{sacctmgr, scontrol};
 use softmig_node::slurmctld::{AskError, Commands};
@@ -39,7 +40,7 @@ pub(crate) fn ask(commands: &Commands, with_jobs: bool) -> Result<Running, AskEr
     Ok(Running {
         settings,
         cgroup,
-        nodes: nodes.into_iter().map(Node::from).collect(),
+        nodes,
         partitions,
         reservations: reservations.map_err(|error| error.to_string()),
         jobs,
@@ -50,17 +51,6 @@ pub(crate) fn ask(commands: &Commands, with_jobs: bool) -> Result<Running, AskEr
 /// The release that is in force.
 pub(crate) fn version(settings: &Settings) -> Option<SlurmVersion> {
     settings.get("SLURM_VERSION").parse().ok()
-}
-
-impl From<scontrol::Node> for Node {
-    fn from(node: scontrol::Node) -> Self {
-        Self {
-            name: node.name,
-            gres: node.gres,
-            cpus: node.cpus,
-            state: node.state,
-        }
-    }
 }
 
 /// Those that wait or run. A job that an administrator holds cannot be released by its user.

@@ -5,9 +5,10 @@ mod lua;
 mod upkeep;
 
 pub(crate) use crate::ask::conf::{
-    Accounting, Declared, GresLine, Line, Lines, Node, Partition, Qos, Reservation, Seen, Setting,
+    Accounting, Declared, GresLine, Line, Lines, Partition, Qos, Reservation, Seen, Setting,
     Settings,
 };
+pub(crate) use crate::ask::node::Node;
 pub(crate) use crate::ask::squeue::Job;
 use crate::machine::scheduler::Model;
 pub(crate) use lua::{Glibc, Lua, LuaModule, LuaPlugin, LuaPlugins, LuaVersion};

@@ -1,7 +1,7 @@
 //! The sizes, and how many of each could start now.
 
 use crate::ask::cluster::all::Cluster;
-use crate::ask::cluster::nodes::{Node, NodeGpu};
+use crate::ask::node::{Node, NodeGpu};
 use crate::users::free::estimate::Estimate;
 use softmig_policy::{Context, Limits, Policy, Request, Submitter, Verdict, decide};
 use std::collections::BTreeSet;

@@ -2,9 +2,9 @@
 //! meaning.
 
 use super::picture::Picture;
-use crate::ask::cluster::nodes::{Node, NodeGpu};
 use crate::ask::cluster::purpose::Purpose;
 use crate::ask::cluster::reasons::Asker;
+use crate::ask::node::{Node, NodeGpu};
 use crate::ask::squeue::Job;
 use crate::users::status::slice_words::holding;
 use serde::Serialize;

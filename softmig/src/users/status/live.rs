@@ -3,7 +3,7 @@
 
 use super::picture::Shown;
 use crate::ask::cluster::all::Cluster;
-use crate::ask::cluster::nodes::Node;
+use crate::ask::node::Node;
 use anyhow::{Context, bail, ensure};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;

@@ -1,7 +1,7 @@
 //! All that `softmig status` shows.
 
 use crate::ask::cluster::all::Cluster;
-use crate::ask::cluster::nodes::Node;
+use crate::ask::node::Node;
 use crate::ask::squeue::Job;
 use softmig_policy::Policy;
 use softmig_usage as usage;

@@ -1,9 +1,9 @@
 //! The plain form: ASCII, without colour, in 80 columns where names are short.
 
 use super::picture::Picture;
-use crate::ask::cluster::nodes::{Node, NodeGpu};
 use crate::ask::cluster::purpose::Purpose;
 use crate::ask::cluster::reasons::Asker;
+use crate::ask::node::{Node, NodeGpu};
 use crate::ask::squeue::Job;
 use crate::output::say::{plain, wrapped};
 use crate::output::table::columns;

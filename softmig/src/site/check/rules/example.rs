@@ -31,7 +31,7 @@ pub(crate) fn node(name: &str, gres: &str) -> Node {
         name: name.into(),
         gres: Configured::parse(gres),
         cpus: Some(64),
-        state: String::new(),
+        ..Node::default()
     }
 }
 
