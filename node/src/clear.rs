@@ -11,112 +11,80 @@ use crate::node::{Run, alias_name, conf_name, new_conf_name};
 
 /// Removes all files of a job. Tells whether there were any, or the first of the things that went wrong.
 pub fn clear(run: &Run, job: &Job) -> Result<bool, DirError> {
-    let mut cleared = Cleared::default();
-    cleared.note(clear_limits(run, job));
-    cleared.note(folder::remove(run, job.id));
-    cleared.finish()
+    all([clear_limits(run, job), folder::remove(run, job.id)])
 }
 
 /// Removes the files that say what a job may take.
 pub(crate) fn clear_limits(run: &Run, job: &Job) -> Result<bool, DirError> {
-    let mut cleared = Cleared::default();
+    let run = &run.dir;
+    let sluid = job.sluid.as_ref();
     // The second names first: without the conf their owner would be unknown.
-    cleared.note(remove_aliases(&run.dir, job.id));
-    if let Some(sluid) = &job.sluid {
-        cleared.note(run.dir.remove(&alias_name(sluid)));
-    }
-    cleared.note(run.dir.remove(&conf_name(job.id)));
-    cleared.note(run.dir.remove(&new_conf_name(job.id)));
-    cleared.note(remove_confs_of_tasks(&run.dir, job.id));
-    for kind in ["uid", "gpu"] {
-        cleared.note(remove_markers(&run.dir, kind, &job.id.to_string()));
-    }
-    cleared.finish()
+    all([
+        remove_aliases(run, job.id),
+        sluid.map_or(Ok(false), |sluid| run.remove(&alias_name(sluid))),
+        run.remove(&conf_name(job.id)),
+        run.remove(&new_conf_name(job.id)),
+        remove_confs_of_tasks(run, job.id),
+        remove_markers(run, "uid", job.id),
+        remove_markers(run, "gpu", job.id),
+    ])
+}
+
+/// Whether any of these removed something. All are tried, also when one goes wrong.
+fn all(removed: impl IntoIterator<Item = Result<bool, DirError>>) -> Result<bool, DirError> {
+    removed
+        .into_iter()
+        .fold(Ok(false), |all, one| Ok(all? | one?))
 }
 
 /// Removes `JOBID_TASKID.conf`, which the older SoftMig's prolog writes.
 fn remove_confs_of_tasks(run: &Dir, id: JobId) -> Result<bool, DirError> {
     let start = format!("{id}_");
-    let mut any = false;
-    for name in run.names()? {
+    let is_of_task = |name: &String| {
         let task = name
             .strip_prefix(&start)
             .and_then(|rest| rest.strip_suffix(".conf"));
-        let is_number =
-            |task: &str| !task.is_empty() && task.bytes().all(|byte| byte.is_ascii_digit());
-        if task.is_some_and(is_number) {
-            any |= run.remove(&name)?;
-        }
-    }
-    Ok(any)
-}
-
-/// The result of several removals.
-#[derive(Default)]
-struct Cleared {
-    any: bool,
-    error: Option<DirError>,
-}
-
-impl Cleared {
-    fn note(&mut self, removed: Result<bool, DirError>) {
-        match removed {
-            Ok(any) => self.any |= any,
-            Err(error) => {
-                self.error.get_or_insert(error);
-            }
-        }
-    }
-
-    fn finish(self) -> Result<bool, DirError> {
-        match self.error {
-            None => Ok(self.any),
-            Some(error) => Err(error),
-        }
-    }
+        task.is_some_and(|task| !task.is_empty() && task.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let names = run.names()?;
+    all(names
+        .iter()
+        .filter(|name| is_of_task(name))
+        .map(|name| run.remove(name)))
 }
 
 /// Removes the other names of the job's conf, complete or not.
 fn remove_aliases(run: &Dir, id: JobId) -> Result<bool, DirError> {
+    let file = |name: &str| -> Result<Option<(u64, u64, bool)>, DirError> {
+        let stat = run.stat_of(name)?;
+        Ok(stat.map(|stat| (stat.st_dev, stat.st_ino, stat.st_nlink > 1)))
+    };
+    let own = [conf_name(id), new_conf_name(id)];
     let mut any = false;
-    for name in [conf_name(id), new_conf_name(id)] {
-        let Some(conf) = run.stat_of(&name)? else {
+    for name in &own {
+        let Some(conf @ (.., true)) = file(name)? else {
             continue;
         };
-        if conf.st_nlink < 2 {
-            continue;
-        }
-        let ours = [conf_name(id), new_conf_name(id)];
         for other in run.names()? {
-            if ours.contains(&other) || !other.ends_with(".conf") {
-                continue;
-            }
-            let same = run
-                .stat_of(&other)?
-                .is_some_and(|stat| (stat.st_dev, stat.st_ino) == (conf.st_dev, conf.st_ino));
-            if same {
-                any |= run.remove(&other)?;
-            }
+            let may_be = !own.contains(&other) && other.ends_with(".conf");
+            any |= may_be && file(&other)? == Some(conf) && run.remove(&other)?;
         }
     }
     Ok(any)
 }
 
 /// Removes `uid/*/JOBID` or `gpu/*/JOBID`, whichever user or GPU it was, and the folder when that was the last.
-fn remove_markers(run: &Dir, kind: &str, id: &str) -> Result<bool, DirError> {
+fn remove_markers(run: &Dir, kind: &str, id: JobId) -> Result<bool, DirError> {
     let Some(folder) = run.child(kind)? else {
         return Ok(false);
     };
-    let mut cleared = Cleared::default();
-    for name in folder.names()? {
-        let removed = folder.child(&name).and_then(|marked| match marked {
-            Some(marked) => marked.remove(id),
-            None => Ok(false),
-        });
-        if matches!(removed, Ok(true)) {
-            cleared.note(folder.remove_if_empty(&name).map(|()| true));
+    let names = folder.names()?;
+    all(names.iter().map(|name| {
+        let marked = folder.child(name)?;
+        let removed = marked.map_or(Ok(false), |marked| marked.remove(&id.to_string()))?;
+        if removed {
+            folder.remove_if_empty(name)?;
         }
-        cleared.note(removed);
-    }
-    cleared.finish()
+        Ok(removed)
+    }))
 }
