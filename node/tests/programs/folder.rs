@@ -12,9 +12,7 @@ fn only_jobs_with_limits_have_a_bounded_file_system() {
         SLURM_JOB_ID=10 SLURM_JOB_EXTRA=$whole $PROLOG; SLURM_JOB_ID=11 SLURM_JOB_GPUS= SLURM_JOB_EXTRA= $PROLOG
         grep softmig/jobs /proc/self/mounts; stat -c '%n %a %u %s' /run/softmig/jobs /run/softmig/jobs/*/*"
     );
-    let Some((_, written, _)) = run(&script) else {
-        return;
-    };
+    let (_, written, _) = run(&script);
     let (mounts, files): (Vec<&str>, Vec<&str>) =
         written.lines().partition(|line| line.contains(" tmpfs "));
     assert_eq!(mounts.len(), 3, "{written}");
@@ -55,9 +53,7 @@ fn a_full_folder_takes_no_room_from_the_ledger_or_other_jobs() {
         [ $(stat -c %s 7/log) -gt 2000000 ] || echo "no room for a log"
         dd if=/dev/urandom of=7/ledger bs=69632 count=1 conv=notrunc 2>/dev/null || echo "no room for the ledger"
         SLURM_JOB_ID=8 $PROLOG && stat -c '%s %b' 8/ledger && $PROLOG && ls /run/softmig/*.conf"#;
-    let Some((status, written, errors)) = run(script) else {
-        return;
-    };
+    let (status, written, errors) = run(script);
     assert_eq!(
         written, "69632 136\n/run/softmig/7.conf\n/run/softmig/8.conf\n",
         "{errors}"
@@ -69,9 +65,7 @@ fn a_full_folder_takes_no_room_from_the_ledger_or_other_jobs() {
 fn a_second_prolog_of_the_same_run_keeps_the_folder() {
     let script = r#"$PROLOG; cd /run/softmig/jobs/7; echo held > ledger; echo said > log
         $PROLOG; cat /run/softmig/jobs/7/*; grep -c softmig/jobs /proc/self/mounts"#;
-    let Some((_, written, _)) = run(script) else {
-        return;
-    };
+    let (_, written, _) = run(script);
     assert_eq!(written, "held\nsaid\n1\n");
 }
 
@@ -80,9 +74,7 @@ fn the_next_run_gets_its_own_folder_though_the_old_is_in_use() {
     let script = r#"$PROLOG; cd /run/softmig/jobs/7; echo held > ledger; exec 3< ledger
         SLURM_JOB_RESTART_COUNT=1 $PROLOG || exit; cat <&3
         tr -d '\0' < /run/softmig/jobs/7/ledger; stat -c %s /run/softmig/jobs/7/*; grep -c softmig/jobs /proc/self/mounts"#;
-    let Some((_, written, _)) = run(script) else {
-        return;
-    };
+    let (_, written, _) = run(script);
     assert_eq!(written, "held\n69632\n0\n1\n");
 }
 
@@ -100,9 +92,7 @@ fn what_is_left_of_an_older_job_goes_when_its_number_comes_back() {
             "{leave} {job} $PROLOG; cat /run/softmig/jobs/7/ledger 2>/dev/null | tr -d '\\0'
             grep -c softmig/jobs /proc/self/mounts; ls /run/softmig/jobs"
         );
-        let Some((_, written, errors)) = run(&script) else {
-            return;
-        };
+        let (_, written, errors) = run(&script);
         assert_eq!((written.as_str(), errors.as_str()), (expected, ""), "{job}");
     }
 }
@@ -112,9 +102,7 @@ fn one_file_system_for_all_jobs_as_older_versions_had_it_stays() {
     let script = r"mkdir -p /run/softmig/jobs; mount -t tmpfs -o size=64m,mode=755 older /run/softmig/jobs
         mkdir /run/softmig/jobs/6; echo said > /run/softmig/jobs/6/log
         $PROLOG; cat /run/softmig/jobs/6/log; grep softmig/jobs /proc/self/mounts | cut -d' ' -f 1,2; ls /run/softmig/jobs/7";
-    let Some((_, written, _)) = run(script) else {
-        return;
-    };
+    let (_, written, _) = run(script);
     let mounts = "older /run/softmig/jobs\nsoftmig /run/softmig/jobs/7\n";
     assert_eq!(written, format!("said\n{mounts}ledger\nlog\n"));
 }
@@ -126,9 +114,7 @@ fn where_nothing_can_be_mounted_the_folder_is_a_plain_one() {
         cat /run/softmig/jobs/7/ledger /var/log/node.log; grep -c softmig/jobs /proc/self/mounts
         # A mount now would hide what is in it.
         $PROLOG; cat /run/softmig/jobs/7/ledger";
-    let Some((status, written, _)) = run(script) else {
-        return;
-    };
+    let (status, written, _) = run(script);
     if status == 77 {
         return eprintln!("not tested: no setpriv here");
     }
@@ -146,9 +132,7 @@ fn without_a_ledger_only_a_job_with_whole_gpus_may_start() {
     let narrow = "trap '' XFSZ; ulimit -f 8;";
     for (job, expected) in [("", 1), ("SLURM_JOB_EXTRA=$whole ", 0)] {
         let script = format!("{narrow} {job} $PROLOG; rc=$?; ls /run/softmig; exit $rc");
-        let Some((status, written, errors)) = run(&script) else {
-            return;
-        };
+        let (status, written, errors) = run(&script);
         assert_eq!(status, expected, "{errors}");
         assert_eq!(written.contains("7.conf"), expected == 0, "{written}");
         let said = errors.contains("taking room for /var/run/softmig/jobs/7/.ledger.new: ");
@@ -171,9 +155,7 @@ fn what_is_there_is_complete_however_often_the_prolog_is_killed() {
             done
         done
         $PROLOG; find /run/softmig -type f | sort; grep -c softmig/jobs /proc/self/mounts"#;
-    let Some((_, written, _)) = run(script) else {
-        return;
-    };
+    let (_, written, _) = run(script);
     let files = [
         "/.lock",
         "/7.conf",
