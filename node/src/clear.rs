@@ -32,9 +32,14 @@ pub(crate) fn clear_limits(run: &Run, job: &Job) -> Result<bool, DirError> {
 
 /// Whether any of these removed something. All are tried, also when one goes wrong.
 fn all(removed: impl IntoIterator<Item = Result<bool, DirError>>) -> Result<bool, DirError> {
-    removed
-        .into_iter()
-        .fold(Ok(false), |all, one| Ok(all? | one?))
+    let mut all = Ok(false);
+    for one in removed {
+        all = match (all, one) {
+            (Ok(any), Ok(one)) => Ok(any | one),
+            (Err(first), _) | (Ok(_), Err(first)) => Err(first),
+        };
+    }
+    all
 }
 
 /// Removes `JOBID_TASKID.conf`, which the older SoftMig's prolog writes.

@@ -10,6 +10,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+/// The mode of a folder that all can list.
+const PUBLIC: Mode = Mode::from_raw_mode(0o755);
 /// The mode of a folder in which others may make names, but not replace what is not theirs, as in /tmp.
 const STICKY: u32 = 0o1000;
 
@@ -112,7 +114,8 @@ impl Dir {
     pub fn make(path: &Path, owner: u32) -> Result<Self> {
         let missing = failed("opening", path.to_path_buf());
         let parent = parent(path, owner)?.ok_or_else(|| missing(Errno::NOENT))?;
-        parent.make_named(name_of(path), path.to_path_buf())
+        let (at, name) = (parent.as_fd(), name_of(path).as_ref());
+        Self::make_at(at, name, path.to_path_buf(), owner, PUBLIC)
     }
 
     /// Opens the folder at `path` name by name, and follows no link. Each folder on the way belongs to root or `owner`, and no
@@ -147,18 +150,14 @@ impl Dir {
 
     /// Opens a folder in this one, and makes it if it does not exist.
     pub fn make_child(&self, name: &str) -> Result<Self> {
-        self.make_named(name, self.path.join(name))
+        let path = self.path.join(name);
+        Self::make_at(self.as_fd(), name.as_ref(), path, self.owner, PUBLIC)
     }
 
     /// The same for a folder that only its owner can list.
     pub fn make_private_child(&self, name: &str) -> Result<Self> {
         let path = self.path.join(name);
         Self::make_at(self.as_fd(), name.as_ref(), path, self.owner, Mode::RWXU)
-    }
-
-    fn make_named(&self, name: &str, path: PathBuf) -> Result<Self> {
-        let mode = Mode::from_raw_mode(0o755);
-        Self::make_at(self.as_fd(), name.as_ref(), path, self.owner, mode)
     }
 
     fn make_at(
@@ -304,10 +303,8 @@ impl Dir {
 
     /// The first `most` bytes of a plain file; `None` if it does not exist.
     pub fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
-        let Some(file) = self.open_file(name)? else {
-            return Ok(None);
-        };
-        self.first(name, file, most).map(Some)
+        let file = self.open_file(name)?;
+        file.map(|file| self.first(name, file, most)).transpose()
     }
 
     /// The same of a file that the folder's owner wrote, and that no other user can write to.

@@ -162,13 +162,26 @@ impl<'a> JobFiles<'a> {
     }
 
     fn apply_in(&self, run: &Run) -> Result<(), FilesError> {
+        let id = self.job.id;
         let is_grant = self.conf.is_some() && self.refusal.is_none();
         // The conf goes first and comes last: where it is, all else is.
         if !(is_grant && self.is_in(run)) {
             let this_run = is_grant && run.is_of_this_run(self.job);
             clear_limits(run, self.job).map_err(FilesError::Stale)?;
-            if !this_run {
-                self.clear_folder(run)?;
+            // What an older job of the same number wrote limits no process. But what that job's processes held must not count
+            // as held by this one's.
+            let cleared = if this_run {
+                Ok(false)
+            } else {
+                folder::remove(run, id)
+            };
+            match cleared {
+                Err(error) if self.ledger > 0 => return Err(FilesError::Stale(error)),
+                Err(error) => warn!(
+                    job = id.get(),
+                    "job={id}: an older job's folder stays: {error}"
+                ),
+                Ok(_) => {}
             }
         }
         // A ledger that cannot be made counts like limits that cannot be written. The job would not run unlimited, since
@@ -177,9 +190,13 @@ impl<'a> JobFiles<'a> {
         for step in [Self::make_folder, Self::put_marks, Self::write] {
             match step(self, run) {
                 Err(error) if is_grant => return Err(error.into()),
-                Err(error) => warn!(job = self.job.id.get(), "job={}: {error}", self.job.id),
+                Err(error) => warn!(job = id.get(), "job={id}: {error}"),
                 Ok(()) => {}
             }
+        }
+        if self.refusal.is_some() {
+            // There may have been no room for the text. Where it is, this makes nothing.
+            let _ = run.dir.create(&conf_name(id), 0o644, b"");
         }
         Ok(())
     }
@@ -196,21 +213,6 @@ impl<'a> JobFiles<'a> {
             limits.is_some_and(|limits| old == format!("{limits}{}", Names::read(old)).as_bytes())
         };
         matches!(run.conf_text(self.job.id), Ok(Some(old)) if is_same(&old))
-    }
-
-    /// Removes what an older job of the same number wrote. It limits no process, but what that job's processes held must
-    /// not count as held by this one's.
-    fn clear_folder(&self, run: &Run) -> Result<(), FilesError> {
-        let id = self.job.id;
-        match folder::remove(run, id) {
-            Err(error) if self.ledger > 0 => return Err(FilesError::Stale(error)),
-            Err(error) => warn!(
-                job = id.get(),
-                "job={id}: an older job's folder stays: {error}"
-            ),
-            Ok(_) => {}
-        }
-        Ok(())
     }
 
     fn make_folder(&self, run: &Run) -> Result<(), DirError> {
@@ -237,6 +239,7 @@ impl<'a> JobFiles<'a> {
         })
     }
 
+    /// Writes the conf beside its place, gives it its second name, then its own: it is always complete.
     fn write(&self, run: &Run) -> Result<(), DirError> {
         let Some(text) = &self.conf else {
             return Ok(());
@@ -245,25 +248,14 @@ impl<'a> JobFiles<'a> {
         if self.is_in(run) && sluid.is_none_or(|sluid| is_alias(run, sluid, self.job)) {
             return Ok(());
         }
-        let written = write(run, self.job, text);
-        if written.is_err() && self.refusal.is_some() {
-            // There may be no room for a text.
-            let empty = run.dir.create(&conf_name(self.job.id), 0o644, b"");
-            return empty.map(drop);
+        let new = new_conf_name(self.job.id);
+        run.dir.remove(&new)?;
+        run.dir.create(&new, 0o644, text.as_bytes())?;
+        if let Some(sluid) = sluid {
+            name_too(run, &new, sluid)?;
         }
-        written
+        run.dir.rename(&new, &conf_name(self.job.id))
     }
-}
-
-/// Writes the conf beside its place, gives it its second name, then its own: it is always complete.
-fn write(run: &Run, job: &Job, text: &str) -> Result<(), DirError> {
-    let new = new_conf_name(job.id);
-    run.dir.remove(&new)?;
-    run.dir.create(&new, 0o644, text.as_bytes())?;
-    if let Some(sluid) = &job.sluid {
-        name_too(run, &new, sluid)?;
-    }
-    run.dir.rename(&new, &conf_name(job.id))
 }
 
 fn marks(job: &Job, gpus: &Gpus) -> Vec<(&'static str, String)> {
