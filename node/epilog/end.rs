@@ -44,39 +44,14 @@ pub fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_node::allowance::{Allowance, Source};
-    use softmig_node::job_files::{JobFiles, conf_of};
-    use softmig_policy::node::tag::Tag;
+    use crate::example::{job, node, slice as prolog};
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
     use std::path::{Path, PathBuf};
 
-    fn node() -> (tempfile::TempDir, Node) {
-        let folder = tempfile::tempdir().unwrap();
-        let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
-        (folder, node)
-    }
-
-    fn job(id: &str, run: Option<&str>) -> Job {
-        let uid = rustix::process::getuid().as_raw().to_string();
-        let gid = rustix::process::getgid().as_raw().to_string();
-        Job::read(|name| match name {
-            "SLURM_JOB_ID" => Some(id.into()),
-            "SLURM_JOB_UID" => Some(uid.clone().into()),
-            "SLURM_JOB_GID" => Some(gid.clone().into()),
-            "SLURM_JOB_RESTART_COUNT" => run.map(Into::into),
-            _ => None,
-        })
-        .unwrap()
-    }
-
-    fn prolog(node: &Node, job: &Job) {
-        let Some(Ok(Tag::Slice(limits))) = Tag::find("softmig=1:l40s:1/4:11366:hard") else {
-            panic!()
-        };
-        let allowance = Allowance::Slice(limits, Source::Tag);
-        let conf = conf_of(job, &allowance, Default::default(), None).unwrap();
-        JobFiles::new(node, job, Some(&conf)).apply(node).unwrap();
+    /// The variable that tells the runs of a job apart.
+    fn run(number: &str) -> [(&str, &str); 1] {
+        [("SLURM_JOB_RESTART_COUNT", number)]
     }
 
     /// The files of all jobs, and the folders of users.
@@ -101,7 +76,7 @@ mod tests {
     #[test]
     fn all_that_the_prolog_made_is_removed_by_one_call() {
         let (_folder, node) = node();
-        let job = job("7", None);
+        let job = job("7", &[]);
         assert_eq!(end(&node, &job).unwrap(), Ended::Nothing);
         prolog(&node, &job);
         assert_eq!(end(&node, &job).unwrap(), Ended::Cleared { log: false });
@@ -123,7 +98,7 @@ mod tests {
         ] {
             fs::write(node.run.join(name), "CUDA_DEVICE_MEMORY_LIMIT=12288M\n").unwrap();
         }
-        end(&node, &job("6", None)).unwrap();
+        end(&node, &job("6", &[])).unwrap();
         let mut names: Vec<PathBuf> = left(&node);
         names.sort();
         let others = ["16_7.conf", "61_7.conf", "6_x.conf"].map(|name| node.run.join(name));
@@ -131,23 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_job_1_is_not_the_end_of_job_11() {
-        let (_folder, node) = node();
-        prolog(&node, &job("11", None));
-        let before = left(&node);
-        prolog(&node, &job("1", None));
-        end(&node, &job("1", None)).unwrap();
-        assert_eq!(left(&node), before);
-    }
-
-    #[test]
     fn a_late_epilog_of_an_earlier_run_removes_nothing() {
         let (_folder, node) = node();
-        prolog(&node, &job("7", Some("2")));
+        prolog(&node, &job("7", &run("2")));
         fs::write(node.run.join("jobs/7/log"), "the new run's").unwrap();
         let before = left(&node);
-        for run in ["0", "1"] {
-            assert_eq!(end(&node, &job("7", Some(run))).unwrap(), Ended::Late);
+        for earlier in ["0", "1"] {
+            assert_eq!(end(&node, &job("7", &run(earlier))).unwrap(), Ended::Late);
             assert_eq!(left(&node), before);
         }
         assert!(!node.log.exists());
@@ -155,13 +120,11 @@ mod tests {
 
     #[test]
     fn the_epilog_of_this_run_or_of_an_unknown_one_removes_all() {
-        for run in [Some("2"), Some("3"), None] {
+        for ended in [&run("2")[..], &run("3"), &[]] {
             let (_folder, node) = node();
-            prolog(&node, &job("7", Some("2")));
-            assert_eq!(
-                end(&node, &job("7", run)).unwrap(),
-                Ended::Cleared { log: false }
-            );
+            prolog(&node, &job("7", &run("2")));
+            let ended = end(&node, &job("7", ended)).unwrap();
+            assert_eq!(ended, Ended::Cleared { log: false });
             assert_eq!(left(&node), [] as [&Path; 0]);
         }
     }
@@ -169,7 +132,7 @@ mod tests {
     #[test]
     fn files_that_cannot_be_read_or_are_unknown_are_removed_too() {
         let (_folder, node) = node();
-        let job = job("7", Some("0"));
+        let job = job("7", &run("0"));
         prolog(&node, &job);
         fs::write(node.run.join("7.conf"), b"\xff of another version").unwrap();
         fs::write(node.run.join(".7.conf.new"), "half").unwrap();
@@ -182,7 +145,7 @@ mod tests {
     #[test]
     fn what_the_job_logged_is_kept_up_to_64_kib() {
         let (_folder, node) = node();
-        let job = job("7", None);
+        let job = job("7", &[]);
         for (written, kept) in [(5, 5), (3 << 20, 64 << 10)] {
             prolog(&node, &job);
             fs::write(node.run.join("jobs/7/log"), vec![b'x'; written]).unwrap();
@@ -199,7 +162,7 @@ mod tests {
     fn a_log_that_is_no_plain_file_is_removed_and_never_read() {
         for make in [link, pipe] {
             let (folder, node) = node();
-            let job = job("7", None);
+            let job = job("7", &[]);
             prolog(&node, &job);
             let log = node.run.join("jobs/7/log");
             fs::remove_file(&log).unwrap();
@@ -224,7 +187,7 @@ mod tests {
     #[test]
     fn a_log_that_cannot_be_kept_does_not_keep_the_limits() {
         let (_folder, node) = node();
-        let job = job("7", None);
+        let job = job("7", &[]);
         prolog(&node, &job);
         fs::write(node.run.join("jobs/7/log"), "x").unwrap();
         fs::write(&node.log, "no folder").unwrap();

@@ -9,6 +9,8 @@
 mod archive;
 mod delivery;
 mod end;
+#[cfg(test)]
+mod example;
 mod room;
 mod summary;
 mod sweep;

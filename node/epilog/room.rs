@@ -123,12 +123,8 @@ mod tests {
     }
 
     fn job(id: u32, uid: u32) -> Job {
-        Job::read(|name| match name {
-            "SLURM_JOB_ID" => Some(id.to_string().into()),
-            "SLURM_JOB_UID" => Some(uid.to_string().into()),
-            _ => None,
-        })
-        .unwrap()
+        let uid = uid.to_string();
+        crate::example::job(&id.to_string(), &[("SLURM_JOB_UID", &uid)])
     }
 
     /// A log as an epilog leaves it, this number of minutes after the first one.

@@ -76,24 +76,15 @@ fn summary(used: &usage::Node, job: &Job, start: Option<u32>, now: i64) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_node::allowance::{Allowance, Source};
-    use softmig_node::job_files::{JobFiles, conf_of};
-    use softmig_policy::node::job_conf::Gpus;
+    use crate::example;
     use std::fs;
     use std::io::Write;
     use std::os::unix::net::UnixListener;
 
     /// The run of the job that began then.
     fn job(start: &str) -> Job {
-        let uid = rustix::process::getuid().as_raw().to_string();
-        Job::read(|name| match name {
-            "SLURM_JOB_ID" => Some("7".into()),
-            "SLURM_JOB_UID" => Some(uid.clone().into()),
-            "SLURM_JOB_START_TIME" => Some(start.into()),
-            "SLURMD_NODENAME" => Some("n1".into()),
-            _ => None,
-        })
-        .unwrap()
+        let more = [("SLURM_JOB_START_TIME", start), ("SLURMD_NODENAME", "n1")];
+        example::job("7", &more)
     }
 
     const FIGURES: &str = r#"{"schema_version":1,"node":"host","jobs":[{"job":6},{"job":7,"since":1000.0,
@@ -116,24 +107,13 @@ mod tests {
 
     #[test]
     fn a_summary_is_of_this_run_and_a_late_epilog_leaves_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let uid = rustix::process::getuid().as_raw();
-        let node = Node::in_folder(folder.path(), uid);
+        let (folder, node) = example::node();
         fs::write(
             &node.policy,
             "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n[report]\nadmin_comment = true\n",
         )
         .unwrap();
-        let conf = conf_of(
-            &job("2000"),
-            &Allowance::Whole(Source::Tag),
-            Gpus::default(),
-            None,
-        );
-        let run = job("2000");
-        JobFiles::new(&node, &run, conf.as_ref())
-            .apply(&node)
-            .unwrap();
+        example::whole(&node, &job("2000"));
         let monitor = UnixListener::bind(node.run.join(usage_socket::NAME)).unwrap();
         std::thread::spawn(move || {
             for client in monitor.incoming() {

@@ -171,8 +171,7 @@ fn job(run: &Dir, id: JobId) -> Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_node::allowance::{Allowance, Source};
-    use softmig_node::job_files::{JobFiles, conf_of};
+    use crate::example;
     use std::fs::File;
 
     struct World {
@@ -186,8 +185,7 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
+            let (folder, node) = example::node();
             fs::create_dir(folder.path().join("proc")).unwrap();
             let world = Self { folder, node };
             world.process("1", "0::/init.scope\n");
@@ -201,18 +199,9 @@ mod tests {
         }
 
         fn prolog(&self, number: &str, sluid: Option<&str>) {
-            let uid = rustix::process::getuid().as_raw().to_string();
-            let job = Job::read(|name| match name {
-                "SLURM_JOB_ID" => Some(number.into()),
-                "SLURM_JOB_UID" => Some(uid.clone().into()),
-                "SLURM_JOB_SLUID" => sluid.map(Into::into),
-                _ => None,
-            })
-            .unwrap();
-            let whole = Allowance::Whole(Source::Tag);
-            let conf = conf_of(&job, &whole, Default::default(), None);
-            let files = JobFiles::new(&self.node, &job, conf.as_ref());
-            files.apply(&self.node).unwrap();
+            let sluid = sluid.map(|sluid| ("SLURM_JOB_SLUID", sluid));
+            let job = example::job(number, sluid.as_slice());
+            example::whole(&self.node, &job);
         }
 
         fn age(&self, number: &str, age: Duration) {
