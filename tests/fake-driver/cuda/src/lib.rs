@@ -45,7 +45,6 @@ mod external;
 mod fills;
 mod formats;
 mod functions;
-mod future;
 mod graph_launch;
 mod graph_memory;
 mod graph_nodes;

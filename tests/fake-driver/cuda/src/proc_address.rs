@@ -8,9 +8,9 @@ use std::ffi::{c_char, c_void};
 
 use softmig_driver_sys::cuda::*;
 
-use crate::export::{Symbol, exports};
+use crate::export::exports;
 use crate::{In, Out};
-use crate::{Outcome, entry, future, init, tables};
+use crate::{Outcome, init, tables};
 use softmig_fake_node::edge::handle;
 
 exports! {
@@ -75,19 +75,7 @@ fn find(name: In<c_char>, version: i32, flags: cuuint64_t) -> Outcome<Answer> {
         .filter(|symbol| symbol.per_thread == per_thread && symbol.since <= version)
         .max_by_key(|symbol| symbol.since);
     Ok(match last {
-        Some(symbol) => Answer::Found(address(&name, symbol) as usize),
+        Some(symbol) => Answer::Found((symbol.address)() as usize),
         None => Answer::TooEarly,
     })
-}
-
-/// The address of a function: its own, or an unknown one if the node says that the driver is of the future.
-fn address(name: &str, symbol: &Symbol) -> *const c_void {
-    let own = (symbol.address)();
-    let future = entry::process()
-        .ok()
-        .and_then(|process| process.is_of_the_future(name));
-    match future {
-        Some(number) => future::form(number, own).unwrap_or(own),
-        None => own,
-    }
 }

@@ -27,13 +27,6 @@ impl Process {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
-
-    /// Whether `cuGetProcAddress` is to answer for this name as a driver of the future does.
-    #[must_use]
-    pub fn is_of_the_future(&self, name: &str) -> Option<usize> {
-        let mut entries = self.mapped.shared().future.iter();
-        entries.position(|entry| !entry.is_empty() && entry.is(name))
-    }
 }
 
 /// A function of a library whose calls are counted.

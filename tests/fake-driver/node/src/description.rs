@@ -169,36 +169,3 @@ impl<'a> Device<'a> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_divided_gpu_is_as_many_devices_as_it_has_parts() {
-        let gpus = [
-            Gpu::l40s(0),
-            Gpu::a100_divided(1, &["3g.20gb", "1g.5gb"]),
-            Gpu::a100(2),
-            Gpu::a100_divided(3, &[]),
-        ];
-        let node = Description::new(&gpus);
-        let names: Vec<_> = node.all_devices().map(|device| device.name()).collect();
-        assert_eq!(
-            names,
-            [
-                "NVIDIA L40S",
-                "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
-                "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
-                "NVIDIA A100-SXM4-40GB"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_description_survives_its_file() {
-        let node = Description::new(&[Gpu::a100_divided(0, &["1g.5gb"])]).driven();
-        let text = serde_json::to_string(&node).unwrap();
-        assert_eq!(serde_json::from_str::<Description>(&text).unwrap(), node);
-    }
-}

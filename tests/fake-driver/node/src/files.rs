@@ -21,14 +21,6 @@ impl Process {
         Ok((number, make_file(&path(&self.mapped, number), bytes)?))
     }
 
-    /// Opens a file made by [`Process::shared_file`].
-    ///
-    /// # Errors
-    /// The system's, if no file has that number.
-    pub fn open_shared_file(&self, number: u64) -> io::Result<File> {
-        open_file(&path(&self.mapped, number))
-    }
-
     /// Removes a file made by [`Process::shared_file`].
     pub fn remove_shared_file(&self, number: u64) {
         // It may be gone already: then that is done.

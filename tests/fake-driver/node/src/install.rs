@@ -41,33 +41,3 @@ pub fn install(built: &Path, root: &Path) -> Result<(), NodeError> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_libraries_come_under_the_names_of_the_real_ones() {
-        let dir = tempfile::tempdir().unwrap();
-        let (built, root) = (dir.path().join("built"), dir.path().join("root"));
-        fs::create_dir(&built).unwrap();
-        assert!(install(&built, &root).is_err());
-        for content in ["first", "second"] {
-            fs::write(built.join("libsoftmig_fake_cuda.so"), content).unwrap();
-            fs::write(built.join("libsoftmig_fake_nvml.so"), content).unwrap();
-            fs::write(built.join("libsoftmig_fake_rm.so"), content).unwrap();
-            install(&built, &root).unwrap();
-            for name in [
-                "libcuda.so.1",
-                "libcuda.so",
-                "libnvidia-ml.so.1",
-                "libnvidia-ml.so",
-                "libfake-rm.so.1",
-            ] {
-                let installed = fs::read_to_string(root.join(LIBRARIES).join(name));
-                assert_eq!(installed.unwrap(), content, "{name}");
-            }
-        }
-        assert_eq!(fs::read_dir(root.join(LIBRARIES)).unwrap().count(), 6);
-    }
-}

@@ -14,8 +14,6 @@ pub(crate) const DEVICES: usize = 32;
 pub(crate) const SLOTS: usize = 256;
 /// Functions that are counted.
 pub(crate) const FUNCTIONS: usize = 512;
-/// Functions for which `cuGetProcAddress` gives an address of the future.
-pub(crate) const FUTURE: usize = 8;
 /// Pieces of physical memory that several processes may hold.
 pub(crate) const BLOCKS: usize = 1024;
 /// Stretches of work remembered for each device.
@@ -40,7 +38,6 @@ pub(crate) struct Shared {
     /// Numbers for slots and blocks that are never given twice.
     pub sequence: AtomicU64,
     pub functions: [Name; FUNCTIONS],
-    pub future: [Name; FUTURE],
     pub devices: [DeviceState; DEVICES],
     pub slots: [Slot; SLOTS],
     pub blocks: [BlockState; BLOCKS],
@@ -250,23 +247,4 @@ pub(crate) fn get(word: &AtomicU64) -> u64 {
 /// Writes.
 pub(crate) fn set(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Relaxed);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_kept_and_cut() {
-        let name = Name(Default::default());
-        assert!(name.is_empty());
-        name.set("cuMemAlloc_v2");
-        assert_eq!(name.get(), "cuMemAlloc_v2");
-        assert!(name.is("cuMemAlloc_v2"));
-        assert!(!name.is("cuMemAlloc"));
-        let long = "x".repeat(60);
-        name.set(&long);
-        assert_eq!(name.get(), "x".repeat(56));
-        assert!(!name.is(&long));
-    }
 }

@@ -47,36 +47,3 @@ impl Model {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_h200_is_the_measured_one() {
-        let gpu = Gpu::h200(0);
-        assert_eq!(gpu.memory, 143_771 * MIB);
-        assert_eq!(gpu.reserved.div_ceil(MIB), 616);
-        assert_eq!(gpu.usable(), 150_109_880_320);
-        assert_eq!(gpu.usable() / MIB, 143_155);
-        assert_eq!(gpu.context, 518 * MIB);
-    }
-
-    #[test]
-    fn gpus_of_one_node_differ() {
-        let gpus = Gpu::several(4, Gpu::l40s);
-        assert_eq!(gpus.len(), 4);
-        assert_ne!(gpus[0].uuid, gpus[1].uuid);
-        assert_ne!(gpus[0].bus, gpus[1].bus);
-    }
-
-    #[test]
-    fn the_parts_of_a_divided_a100_fit_into_it() {
-        let gpu = Gpu::a100_divided(0, &["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"]);
-        let parts: u64 = gpu.instances().iter().map(|part| part.memory).sum();
-        assert!(parts <= gpu.memory);
-        assert_eq!(gpu.instances().len(), 4);
-        assert_ne!(gpu.instances()[2].uuid, gpu.instances()[3].uuid);
-        assert_eq!(Gpu::a100_divided(0, &["9g.90gb"]).instances().len(), 0);
-    }
-}

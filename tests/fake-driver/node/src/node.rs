@@ -11,7 +11,7 @@ use rustix::fs::{Mode, fchmod, fstatfs};
 use crate::description::{Clock, Description};
 use crate::error::{AttachError, NodeError};
 use crate::gpu::Gpu;
-use crate::layout::{FUTURE, get, set};
+use crate::layout::{get, set};
 use crate::mapped::{Mapped, blocks_dir};
 use crate::pids::Translator;
 use crate::usage::{self, DeviceUsage, Participant, ProcessUsage};
@@ -170,16 +170,6 @@ impl Node {
     pub fn busy_until(&self, device: usize) -> u64 {
         let state = self.0.shared().devices.get(device);
         state.map_or(0, |state| get(&state.busy_until))
-    }
-
-    /// Lets `cuGetProcAddress` answer for these names (without `_v2`, at most eight) as a driver of the future does:
-    /// with a form that works, but has no name that anyone knows. An empty list ends that.
-    pub fn set_future_forms(&self, names: &[&str]) {
-        let _held = self.0.shared().lock.lock();
-        let names = names.iter().copied().chain(std::iter::repeat(""));
-        for (entry, name) in self.0.shared().future.iter().zip(names).take(FUTURE) {
-            entry.set(name);
-        }
     }
 
     pub(crate) fn mapped(&self) -> &Mapped {

@@ -93,23 +93,3 @@ fn innermost_pid(status: &str) -> Option<u32> {
 fn namespace(process: &str) -> u64 {
     fs::metadata(format!("/proc/{process}/ns/pid")).map_or(0, |namespace| namespace.ino())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_innermost_pid_is_the_last() {
-        assert_eq!(innermost_pid("Name:\tx\nNSpid:\t4711\t12\t3\n"), Some(3));
-        assert_eq!(innermost_pid("Name:\tx\n"), None);
-    }
-
-    #[test]
-    fn this_process_knows_itself() {
-        let myself = Identity::of_this_process();
-        assert_eq!(myself.pid, std::process::id());
-        assert_ne!(myself.namespace, 0);
-        assert_ne!(myself.start_time, 0);
-        assert!(foreign_processes().contains_key(&(myself.namespace, myself.pid)));
-    }
-}

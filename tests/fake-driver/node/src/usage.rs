@@ -60,15 +60,6 @@ pub struct Participant {
     pub calls: Vec<(String, u64)>,
 }
 
-impl Participant {
-    /// How often it called a function.
-    #[must_use]
-    pub fn calls_of(&self, name: &str) -> u64 {
-        let found = self.calls.iter().find(|(called, _)| called == name);
-        found.map_or(0, |(_, count)| *count)
-    }
-}
-
 impl Process {
     /// The memory that is taken of each device, as this process sees the others.
     #[must_use]

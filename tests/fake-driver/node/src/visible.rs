@@ -24,18 +24,3 @@ fn can_open(device: &Path) -> bool {
         Err(error) => error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Gpu;
-
-    #[test]
-    fn a_gpu_without_a_device_is_fenced_off() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("nvidia1"), "").unwrap();
-        std::fs::write(dir.path().join("nvidia3"), "").unwrap();
-        let node = Description::new(&Gpu::several(4, Gpu::l40s)).devices(dir.path());
-        assert_eq!(node.open_gpus(), [1, 3]);
-    }
-}
