@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_additional_call_is_found_although_the_same_was_there_before() {
+    fn a_call_that_is_made_once_more_is_found() {
         let one = trace("umask(022) = 0\numask(022) = 0\nclose(3) = 0\n");
         let other = trace("close(3) = 0\numask(022) = 0\n");
         assert_eq!(one.beyond(&other), ["umask(022) = 0"]);

@@ -14,14 +14,14 @@ on_each_slurm!(
     others:
     a_broken_policy_leaves_the_last_good_one_in_force,
     a_policy_that_has_changed_is_told_with_what_there_is_in_it,
-    a_restart_with_a_broken_policy_leaves_the_last_good_one_in_force,
+    a_restart_with_a_broken_policy_keeps_the_last_good_one,
     without_any_policy_slices_are_refused_and_the_rest_passes,
     a_changed_policy_holds_for_the_next_job,
     the_sites_own_line_comes_with_each_refusal,
     the_sites_own_script_runs_first_and_its_answer_counts,
     a_script_that_breaks_leaves_the_old_one_in_force,
     a_missing_module_stops_slurmctld_from_starting,
-    the_module_can_be_replaced_by_rename_under_a_running_slurmctld,
+    the_module_can_be_replaced_under_a_running_slurmctld,
 );
 
 const POLICY: &str = "/etc/softmig/policy.toml";
@@ -89,7 +89,7 @@ fn a_policy_that_has_changed_is_told_with_what_there_is_in_it(slurm: Slurm) -> R
     Ok(())
 }
 
-fn a_restart_with_a_broken_policy_leaves_the_last_good_one_in_force(slurm: Slurm) -> Result<()> {
+fn a_restart_with_a_broken_policy_keeps_the_last_good_one(slurm: Slurm) -> Result<()> {
     let gate = "[[gate]]\nwhat = \"whole\"\nreservation = [\"course\"]\n";
     let cluster = installed(slurm).cli_filter(false).start()?;
     let policy = cluster.read(POLICY)?.context("no policy")?;
@@ -269,7 +269,7 @@ fn a_missing_module_stops_slurmctld_from_starting(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn the_module_can_be_replaced_by_rename_under_a_running_slurmctld(slurm: Slurm) -> Result<()> {
+fn the_module_can_be_replaced_under_a_running_slurmctld(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
     quarter(&cluster)?;
     let replace = "cd /usr/lib/softmig/lua/5.1 && cp softmig_job_submit.so new && mv new softmig_job_submit.so && touch /etc/slurm/job_submit.lua";

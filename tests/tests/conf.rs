@@ -106,7 +106,7 @@ fn the_files_for_containers_mount_what_a_job_needs() {
 
 /// A unit starts with none of the rights that a line takes away, so such a line has to stay.
 #[test]
-fn the_exporter_runs_as_a_user_that_is_made_for_it_and_has_no_rights() {
+fn the_exporter_runs_as_a_user_without_rights() {
     let unit = text_of("softmig-exporter.service");
     let setting = |name: &str| {
         let mut lines = unit.lines();
@@ -229,7 +229,7 @@ fn the_examples_in_the_policy_are_a_policy() {
 }
 
 #[test]
-fn the_example_node_only_observes_and_shows_every_setting_at_its_default() {
+fn the_example_node_observes_and_shows_each_default() {
     let text = text_of("node.conf");
     let conf = NodeConf::parse(text.as_bytes()).unwrap();
     assert_eq!(conf.mode, NodeMode::Observe);

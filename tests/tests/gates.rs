@@ -15,7 +15,7 @@ on_each_slurm!(
     a_name_that_almost_fits_does_not_fit,
     every_reservation_of_a_list_has_to_fit,
     a_change_meets_the_same_gate,
-    a_gate_holds_only_in_its_partition_also_if_that_is_the_default,
+    a_gate_holds_only_in_its_partition_also_the_default_one,
     a_job_without_a_partition_takes_its_route,
     a_reserved_gpu_is_never_another_users,
     a_slice_job_gets_its_part_of_the_host,
@@ -177,7 +177,7 @@ fn a_change_meets_the_same_gate(slurm: Slurm) -> Result<()> {
 
 const TWO_PARTITIONS: &str = "PartitionName=course Nodes=ALL MaxTime=INFINITE State=UP";
 
-fn a_gate_holds_only_in_its_partition_also_if_that_is_the_default(slurm: Slurm) -> Result<()> {
+fn a_gate_holds_only_in_its_partition_also_the_default_one(slurm: Slurm) -> Result<()> {
     for (gated, open) in [("main", "course"), ("course", "main")] {
         let cluster = with_policy(slurm, &format!("{GATE}partitions = [\"{gated}\"]\n"))
             .cli_filter(false)

@@ -214,7 +214,7 @@ fn a_dry_run_changes_nothing_and_says_all() -> Result<()> {
 }
 
 #[test]
-fn the_library_of_the_same_tree_is_installed_and_that_of_the_same_package_stays() -> Result<()> {
+fn the_same_trees_library_is_installed_the_packages_stays() -> Result<()> {
     let workshop = Workshop::open()?;
     let library = workshop.harmless(1)?;
     // An unpacked archive.

@@ -130,7 +130,7 @@ fn opened(cluster: &Cluster) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_process_in_a_job_with_a_whole_gpu_opens_three_files_at_most() -> Result<()> {
+fn a_process_with_a_whole_gpu_opens_three_files_at_most() -> Result<()> {
     let cluster = cluster(Slurm::V22_05)?;
     let without = opened(&cluster)?;
     cluster.write(PRELOAD, &format!("{LIBRARY}\n"))?;

@@ -55,7 +55,7 @@ const FINDINGS: [(u8, &str, &str); 15] = [
     (
         7,
         "tests/tests/scripts.rs",
-        "a_fault_that_keeps_slurmctld_from_starting_is_found_without_it",
+        "a_fault_that_stops_slurmctld_is_found_without_it",
     ),
     // The reservation of a kept GPU moved to another node.
     (

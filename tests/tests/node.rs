@@ -9,7 +9,7 @@ use softmig_tests::{Cluster, Machine, Node, Output, Root, Slurm, on_each_slurm};
 
 on_each_slurm!(
     jobs_from_before_keep_their_gpus_when_the_node_enforces,
-    without_slurmctld_the_switch_waits_for_jobs_that_have_no_conf,
+    without_slurmctld_the_switch_waits_for_jobs_without_conf,
 );
 
 const CONF: &str = "/etc/softmig/node.conf";
@@ -65,7 +65,7 @@ fn the_mode_is_shown_to_all_and_switched_by_root() -> Result<()> {
 }
 
 #[test]
-fn an_administrators_lines_stay_and_unknown_lines_become_comments() -> Result<()> {
+fn own_lines_stay_and_unknown_lines_become_comments() -> Result<()> {
     let machine = machine()?;
     machine.write(
         CONF,
@@ -104,7 +104,7 @@ fn owner(machine: &Machine) -> Result<String> {
 }
 
 #[test]
-fn a_file_that_the_library_refuses_is_shown_as_refused_and_can_still_be_switched() -> Result<()> {
+fn a_file_that_the_library_refuses_is_shown_and_can_be_switched() -> Result<()> {
     let machine = machine()?;
     softmig(&machine, "root", &["off"])?.ok()?;
     let long = format!("yes '# x' | head -c 20000 >> {CONF}");
@@ -286,7 +286,7 @@ fn jobs_from_before_keep_their_gpus_when_the_node_enforces(slurm: Slurm) -> Resu
     Ok(())
 }
 
-fn without_slurmctld_the_switch_waits_for_jobs_that_have_no_conf(slurm: Slurm) -> Result<()> {
+fn without_slurmctld_the_switch_waits_for_jobs_without_conf(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).prolog(false).epilog(false).start()?;
     let node = cluster.node(0);
     switch(node, &["observe"])?.ok()?;

@@ -76,7 +76,7 @@ fn is_refusal(line: &str, asked: u32, may_hold: u32) -> bool {
 }
 
 #[test]
-fn the_processes_of_a_run_share_its_memory_and_its_user_hears_of_the_first_refusal() -> Result<()> {
+fn a_runs_processes_share_its_memory_and_one_refusal_is_told() -> Result<()> {
     let (machine, driver) = start(&root())?;
     let output = run(
         &machine,
@@ -151,7 +151,7 @@ fn the_processes_of_a_run_share_its_time() -> Result<()> {
 }
 
 #[test]
-fn on_a_node_that_observes_launches_do_not_wait_and_that_is_said() -> Result<()> {
+fn on_an_observing_node_launches_do_not_wait_and_it_says_so() -> Result<()> {
     let (machine, _driver) =
         start(&root().file("/etc/softmig/node.conf", "SOFTMIG_NODE=observe\n"))?;
     let script = format!("softmig run --compute 25 -- {PACED}");

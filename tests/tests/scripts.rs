@@ -7,7 +7,7 @@ use softmig_tests::{Cluster, Output, Slurm, on_each_slurm};
 
 on_each_slurm!(
     a_machine_without_the_client_module_runs_its_jobs,
-    a_fault_that_keeps_slurmctld_from_starting_is_found_without_it,
+    a_fault_that_stops_slurmctld_is_found_without_it,
 );
 
 const MODULES: &str = "/usr/lib/softmig/lua/5.1";
@@ -63,7 +63,7 @@ fn a_machine_without_the_client_module_runs_its_jobs(slurm: Slurm) -> Result<()>
     Ok(())
 }
 
-fn a_fault_that_keeps_slurmctld_from_starting_is_found_without_it(slurm: Slurm) -> Result<()> {
+fn a_fault_that_stops_slurmctld_is_found_without_it(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
     let version = slurm.to_string();
     let files = [

@@ -9,7 +9,7 @@ use softmig_tests::programs::{LIBRARY, PRELOAD};
 use softmig_tests::softmig::stage;
 use softmig_tests::{Machine, Root, Slurm, on_each_slurm};
 
-on_each_slurm!(config_is_for_the_slurm_of_the_machine_and_renews_its_own_files,);
+on_each_slurm!(config_is_for_this_machines_slurm_and_renews_its_files,);
 
 pub(crate) fn shell(machine: &Machine, script: &str) -> Result<String> {
     machine
@@ -33,7 +33,7 @@ fn systemd_knows_the_folder_of_logs() -> Result<()> {
     Ok(())
 }
 
-fn config_is_for_the_slurm_of_the_machine_and_renews_its_own_files(slurm: Slurm) -> Result<()> {
+fn config_is_for_this_machines_slurm_and_renews_its_files(slurm: Slurm) -> Result<()> {
     let policy = include_str!("../../conf/policy.toml");
     let machine = Root::new(slurm)
         .layer(stage())

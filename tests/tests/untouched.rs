@@ -65,7 +65,7 @@ fn on_top<'a>(command: &str, without: &Trace, with: &'a Trace) -> Result<Vec<&'a
 }
 
 #[test]
-fn a_process_without_cuda_calls_does_nothing_more_than_load_the_library() -> Result<()> {
+fn a_process_without_cuda_calls_only_loads_the_library() -> Result<()> {
     let commands = [
         "/bin/true",
         "bash -c true",

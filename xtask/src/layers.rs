@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_found_within_a_room_and_told_when_it_is_smaller_than_allowed() {
+    fn a_circle_is_found_and_so_is_one_smaller_than_allowed() {
         let circle = files(&[
             ("low/a.rs", "use crate::low::{b::B, c};\n"),
             ("low/b.rs", "use super::c::C;\n"),

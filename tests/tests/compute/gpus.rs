@@ -57,7 +57,7 @@ fn each_gpu_has_a_share_at_the_same_time() -> Result<()> {
 }
 
 #[test]
-fn kernels_that_are_launched_on_two_gpus_at_once_are_held_on_each() -> Result<()> {
+fn kernels_launched_on_two_gpus_at_once_are_held_on_each() -> Result<()> {
     let stand = Stand::with(2)?;
     let words = ["several", "100000", "500", "0", "0", "1"];
     let free = || shares(stand.unlimited(&words));

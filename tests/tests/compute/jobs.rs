@@ -59,12 +59,12 @@ fn waiting_launches_end_beside_a_job_that_wants_all_there_is() -> Result<()> {
 }
 
 #[test]
-fn kernels_of_two_streams_wait_for_each_other_beside_a_job_that_wants_all_there_is() -> Result<()> {
+fn kernels_of_two_streams_wait_for_each_other_beside_a_busy_job() -> Result<()> {
     end_beside_a_greedy_job(2, "both_ways")
 }
 
 #[test]
-fn kernels_of_processes_wait_for_each_other_beside_a_job_that_wants_all_there_is() -> Result<()> {
+fn kernels_of_processes_wait_for_each_other_beside_a_busy_job() -> Result<()> {
     let site = site()?;
     let (greedy, _) = site.start_greedy("alice", 3, QUARTER)?;
     let ring = |rank: u32| format!("./waits ring $HOME {rank}");

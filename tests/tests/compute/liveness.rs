@@ -41,7 +41,7 @@ fn a_stream_waits_for_a_value_that_a_later_call_writes() -> Result<()> {
 }
 
 #[test]
-fn a_stream_waits_for_a_value_that_the_host_writes_after_its_launches() -> Result<()> {
+fn a_stream_waits_for_a_value_that_the_host_writes_later() -> Result<()> {
     goes_on("wait_for_host")
 }
 
@@ -85,12 +85,12 @@ fn ring(processes: [(&str, &str); 2]) -> Result<()> {
 }
 
 #[test]
-fn kernels_of_a_jobs_two_processes_on_one_gpu_wait_for_each_other() -> Result<()> {
+fn kernels_of_two_processes_on_one_gpu_wait_for_each_other() -> Result<()> {
     ring([("0", JOB), ("0", JOB)])
 }
 
 #[test]
-fn kernels_of_a_jobs_two_processes_on_two_gpus_wait_for_each_other() -> Result<()> {
+fn kernels_of_two_processes_on_two_gpus_wait_for_each_other() -> Result<()> {
     ring([("0", JOB), ("1", JOB)])
 }
 
@@ -140,7 +140,7 @@ fn ring_on_two_gpus(rounds: &str, kernels: [&str; 2], pause: &str) -> Result<f64
 
 /// A GPU owes its spinning while the other waits; then that one would wait as long, each time three times as long.
 #[test]
-fn kernels_that_wait_for_another_gpus_again_and_again_have_their_share() -> Result<()> {
+fn kernels_that_wait_for_another_gpu_have_their_share() -> Result<()> {
     for kernels in [["20", "20"], ["20", "5"], ["3", "1"]] {
         let ring = || ring_on_two_gpus("100", kernels, "0");
         in_some_try("a ring at 25 %", ring, |times| times < 8.0)?;

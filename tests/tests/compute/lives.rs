@@ -35,7 +35,7 @@ fn two(stand: &Stand) -> Result<(Running, Running)> {
 }
 
 #[test]
-fn processes_of_a_job_have_its_share_together_and_who_is_left_has_all_of_it() -> Result<()> {
+fn processes_share_their_jobs_share_and_the_last_has_all_of_it() -> Result<()> {
     let stand = Stand::new()?;
     let (first, second) = two(&stand)?;
     let share = |pid: Option<u32>| stand.share_in(0, pid, WINDOW);
@@ -134,7 +134,7 @@ fn long_kernels_in_streams_that_end_at_once_are_charged() -> Result<()> {
 
 /// More streams than are told apart, all of which wait.
 #[test]
-fn long_kernels_beside_hundreds_of_streams_that_wait_are_charged() -> Result<()> {
+fn long_kernels_beside_hundreds_of_streams_are_charged() -> Result<()> {
     is_held_with_kernels_of("20000000", "crowd")
 }
 

@@ -148,7 +148,7 @@ fn busy_jobs_have_their_shares_without_turns() -> Result<()> {
 }
 
 #[test]
-fn a_job_that_waits_for_each_kernel_has_its_share_beside_busy_ones() -> Result<()> {
+fn a_job_that_waits_for_each_kernel_has_its_share() -> Result<()> {
     let waits = Job::start("alice", 1, QUARTER, WAITING)?;
     let quarter = Job::start("bob", 1, QUARTER, BUSY)?;
     let half = Job::start("carol", 1, HALF, BUSY)?;
@@ -159,7 +159,7 @@ fn a_job_that_waits_for_each_kernel_has_its_share_beside_busy_ones() -> Result<(
 }
 
 #[test]
-fn a_job_that_needs_less_than_its_share_goes_at_its_own_pace_beside_busy_ones() -> Result<()> {
+fn a_job_that_needs_less_than_its_share_keeps_its_pace() -> Result<()> {
     let pauses = Job::start("alice", 5, QUARTER, PAUSING)?;
     let _quarter = Job::start("bob", 5, QUARTER, BUSY)?;
     let half = Job::start("carol", 5, HALF, BUSY)?;
@@ -221,7 +221,7 @@ fn what_a_job_did_alone_does_not_count_later() -> Result<()> {
 }
 
 #[test]
-fn a_job_with_long_kernels_holds_up_its_neighbour_for_a_slice_at_most() -> Result<()> {
+fn long_kernels_hold_up_a_neighbour_for_a_slice_at_most() -> Result<()> {
     const LONGEST: Duration = Duration::from_millis(25);
     let waits = Job::start("alice", 3, HALF, WAITING)?;
     let long = Job::start("bob", 3, HALF, LONG)?;

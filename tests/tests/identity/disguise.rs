@@ -15,9 +15,9 @@ on_each_slurm!(
     a_process_without_its_first_thread_stays_in_its_job,
     nothing_of_a_step_outlives_it,
     a_user_namespace_hides_no_job,
-    a_process_that_hides_its_control_group_gets_the_smallest_slice_on_its_gpus,
-    a_process_that_hides_its_control_group_on_gpus_without_slices_is_left_alone,
-    a_process_that_covers_proc_gets_the_smallest_slice_on_its_gpus,
+    who_hides_its_control_group_gets_its_gpus_smallest_slice,
+    who_hides_its_control_group_without_slices_is_left_alone,
+    who_covers_proc_gets_its_gpus_smallest_slice,
     a_root_folder_without_proc_hides_no_gpu,
     a_copy_of_the_driver_under_another_name_is_known,
     a_library_before_softmigs_gets_no_gpu,
@@ -110,9 +110,7 @@ const HIDDEN: [&str; 3] = [
     "unshare --map-root-user --cgroup --mount --pid --fork whose",
 ];
 
-fn a_process_that_hides_its_control_group_gets_the_smallest_slice_on_its_gpus(
-    slurm: Slurm,
-) -> Result<()> {
+fn who_hides_its_control_group_gets_its_gpus_smallest_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     for script in HIDDEN {
         let smallest = [Answer::limited_as_on_its_gpus(site.quarter)];
@@ -131,9 +129,7 @@ fn a_process_that_hides_its_control_group_gets_the_smallest_slice_on_its_gpus(
     Ok(())
 }
 
-fn a_process_that_hides_its_control_group_on_gpus_without_slices_is_left_alone(
-    slurm: Slurm,
-) -> Result<()> {
+fn who_hides_its_control_group_without_slices_is_left_alone(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     for script in HIDDEN {
         let said = site.step(site.whole, script)?;
@@ -146,7 +142,7 @@ fn a_process_that_hides_its_control_group_on_gpus_without_slices_is_left_alone(
 const WITHOUT_PROC: &str = "unshare --map-root-user --mount sh -c 'mount --bind /proc/driver /mnt && mount -t tmpfs none /proc && \
      mkdir /proc/driver && mount --bind /mnt /proc/driver && exec whose'";
 
-fn a_process_that_covers_proc_gets_the_smallest_slice_on_its_gpus(slurm: Slurm) -> Result<()> {
+fn who_covers_proc_gets_its_gpus_smallest_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let smallest = [Answer::limited_as_on_its_gpus(site.quarter)];
     assert_eq!(site.step(site.quarter, WITHOUT_PROC)?, smallest);

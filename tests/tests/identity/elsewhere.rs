@@ -10,19 +10,19 @@ use crate::identity::site::{Site, outside, site};
 
 on_each_slurm!(
     seams:
-    a_session_that_was_not_adopted_gets_the_smallest_slice_of_its_user,
+    a_session_not_adopted_gets_its_users_smallest_slice,
     a_user_without_slices_is_left_alone_or_as_he_asks,
     an_adopted_session_is_held_to_its_jobs_slice,
     a_container_with_proc_of_its_own_is_held_to_its_jobs_slice,
-    a_container_with_control_groups_of_its_own_gets_the_smallest_slice_of_its_user,
-    a_process_in_two_jobs_at_once_gets_the_smallest_slice_of_its_user,
+    a_container_with_own_groups_gets_its_users_smallest_slice,
+    a_process_in_two_jobs_gets_its_users_smallest_slice,
     a_job_cannot_move_to_another_control_group,
     a_users_folder_with_a_jobs_name_does_not_count_as_a_job,
-    a_path_that_looks_like_a_jobs_is_none_in_a_namespace_of_control_groups,
-    leaving_the_job_for_a_control_group_of_ones_own_gains_nothing,
+    a_path_like_a_jobs_is_none_in_a_cgroup_namespace,
+    leaving_the_job_for_an_own_control_group_gains_nothing,
 );
 
-fn a_session_that_was_not_adopted_gets_the_smallest_slice_of_its_user(slurm: Slurm) -> Result<()> {
+fn a_session_not_adopted_gets_its_users_smallest_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let crowded = site.crowded();
     assert_eq!(outside(crowded, "alice", "whose")?, [site.quarter_answer()]);
@@ -117,9 +117,7 @@ fn a_container_with_proc_of_its_own_is_held_to_its_jobs_slice(slurm: Slurm) -> R
 }
 
 /// Its list of control groups says nothing any more, but its user is known.
-fn a_container_with_control_groups_of_its_own_gets_the_smallest_slice_of_its_user(
-    slurm: Slurm,
-) -> Result<()> {
+fn a_container_with_own_groups_gets_its_users_smallest_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let own_groups = "exec unshare --cgroup --pid --fork --mount-proc runuser -u alice whose";
     let script = adopt(site, site.whole, own_groups);
@@ -130,7 +128,7 @@ fn a_container_with_control_groups_of_its_own_gets_the_smallest_slice_of_its_use
     Ok(())
 }
 
-fn a_process_in_two_jobs_at_once_gets_the_smallest_slice_of_its_user(slurm: Slurm) -> Result<()> {
+fn a_process_in_two_jobs_gets_its_users_smallest_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let script = enter(site, &["freezer"], site.half)
         + &enter(site, &["devices"], site.whole)
@@ -241,9 +239,7 @@ fn a_users_folder_with_a_jobs_name_does_not_count_as_a_job(slurm: Slurm) -> Resu
 }
 
 /// A namespace that begins at the user's own folder shows any path that the user likes.
-fn a_path_that_looks_like_a_jobs_is_none_in_a_namespace_of_control_groups(
-    slurm: Slurm,
-) -> Result<()> {
+fn a_path_like_a_jobs_is_none_in_a_cgroup_namespace(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let delegated = Delegated::new(site.crowded(), ALL)?;
     let folder = format!("slurm/uid_2001/job_{}/step_0", site.whole);
@@ -259,7 +255,7 @@ fn a_path_that_looks_like_a_jobs_is_none_in_a_namespace_of_control_groups(
     Ok(())
 }
 
-fn leaving_the_job_for_a_control_group_of_ones_own_gains_nothing(slurm: Slurm) -> Result<()> {
+fn leaving_the_job_for_an_own_control_group_gains_nothing(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let folder = format!("slurm/uid_2001/job_{}/step_0", site.whole);
     // All the way out: the smallest slice that the user has here.

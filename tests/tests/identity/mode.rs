@@ -10,10 +10,10 @@ use crate::identity::site::{HALF, QUARTER, loaded, outside, start_job, step};
 on_each_slurm!(
     a_damaged_node_conf_gives_no_gpu,
     a_node_conf_that_is_not_roots_own_gives_no_gpu,
-    an_observing_node_refuses_nothing_and_says_what_it_would_have,
+    an_observing_node_refuses_nothing_and_says_so,
     a_node_that_is_switched_off_lets_go_of_new_processes_only,
     without_a_node_conf_a_user_limits_himself,
-    a_node_that_goes_by_the_environment_protects_other_users_jobs,
+    a_node_by_the_environment_protects_other_users_jobs,
 );
 
 const NODE_CONF: &str = "/etc/softmig/node.conf";
@@ -86,7 +86,7 @@ fn a_node_conf_that_is_not_roots_own_gives_no_gpu(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn an_observing_node_refuses_nothing_and_says_what_it_would_have(slurm: Slurm) -> Result<()> {
+fn an_observing_node_refuses_nothing_and_says_so(slurm: Slurm) -> Result<()> {
     let (cluster, job) = cluster(slurm)?;
     let node = cluster.node(0);
     node.run_as_root(&["softmig", "node", "observe"])?.ok()?;
@@ -158,7 +158,7 @@ fn without_a_node_conf_a_user_limits_himself(slurm: Slurm) -> Result<()> {
 }
 
 /// For nodes whose jobs have no control groups: a user can choose among their own jobs.
-fn a_node_that_goes_by_the_environment_protects_other_users_jobs(slurm: Slurm) -> Result<()> {
+fn a_node_by_the_environment_protects_other_users_jobs(slurm: Slurm) -> Result<()> {
     let (cluster, job) = cluster(slurm)?;
     let node = cluster.node(0);
     let half = start_job(&cluster, node.name(), "alice", "gpu:l40s.2:1")?;

@@ -95,7 +95,7 @@ fn broken_files(workshop: &Workshop) -> Result<Vec<Case>> {
 }
 
 #[test]
-fn a_library_that_does_harm_is_found_out_before_anything_changes() -> Result<()> {
+fn a_harmful_library_is_found_before_anything_changes() -> Result<()> {
     let workshop = Workshop::open()?;
     let cases = cases(&workshop)?;
     let libraries: Vec<&Path> = cases.iter().map(|(library, _)| library.as_path()).collect();

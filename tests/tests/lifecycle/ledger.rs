@@ -10,7 +10,7 @@ use crate::lifecycle::files::{
 };
 
 on_each_slurm!(
-    a_limited_jobs_ledger_is_its_users_and_a_whole_jobs_is_not_there,
+    a_limited_jobs_ledger_is_its_users_a_whole_job_has_none,
     the_ledger_has_room_for_each_gpu,
     a_user_who_fills_his_folder_keeps_no_job_from_starting,
     a_requeued_job_begins_with_an_empty_ledger,
@@ -42,7 +42,7 @@ fn wait_for_word(cluster: &Cluster, user: &str, job: u32, word: &str) -> Result<
     })
 }
 
-fn a_limited_jobs_ledger_is_its_users_and_a_whole_jobs_is_not_there(slurm: Slurm) -> Result<()> {
+fn a_limited_jobs_ledger_is_its_users_a_whole_job_has_none(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
     let node = cluster.node(0);
     let script = "cd /var/run/softmig/jobs/$SLURM_JOB_ID\n\

@@ -6,7 +6,7 @@ use softmig_tests::softmig::installed;
 use softmig_tests::{Node, Slurm, on_each_slurm};
 use std::time::Duration;
 
-on_each_slurm!(limits_whose_epilog_was_killed_are_found_and_go_with_the_next_epilog);
+on_each_slurm!(limits_of_a_killed_epilog_go_with_the_next_one);
 
 const EPILOG: &str = "/usr/libexec/softmig-epilog";
 
@@ -24,9 +24,7 @@ fn is_told(node: &Node, job: u32) -> Result<bool> {
     Ok(numbers.is_some_and(|mut numbers| numbers.any(|number| number == job.to_string())))
 }
 
-fn limits_whose_epilog_was_killed_are_found_and_go_with_the_next_epilog(
-    slurm: Slurm,
-) -> Result<()> {
+fn limits_of_a_killed_epilog_go_with_the_next_one(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).slurm_conf("MinJobAge=2").start()?;
     let node = cluster.node(0);
     let alice = cluster.user("alice");

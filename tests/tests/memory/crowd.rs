@@ -41,7 +41,7 @@ fn race(way: &str, step: u64) -> Result<()> {
 }
 
 #[test]
-fn of_64_processes_that_race_for_the_last_gib_none_is_refused_wrongly() -> Result<()> {
+fn processes_racing_for_the_last_gib_are_not_refused_wrongly() -> Result<()> {
     race("cuMemAlloc_v2", 8 * MIB)?;
     race("cuMemAlloc_v2", 16 * MIB)?;
     race("cuMemCreate", 8 * MIB)?;
@@ -92,7 +92,7 @@ fn a_crowd_without_deaths_never_has_more_than_the_limit() -> Result<()> {
 }
 
 #[test]
-fn after_a_storm_of_64_processes_and_random_deaths_the_account_is_exact() -> Result<()> {
+fn after_a_storm_of_processes_and_deaths_the_account_is_exact() -> Result<()> {
     let stand = stand(6 * 1024)?;
     let seed = std::process::id().to_string();
     let mut crowd = stand.start(&["crowd", "storm", &COUNT.to_string(), STORM, &seed])?;

@@ -21,7 +21,7 @@ on_each_slurm!(
     the_steps_of_a_job_share_its_slice,
     a_jobs_first_refusal_is_one_line_in_its_log_and_for_its_user,
     unrequested_messages_harm_no_program,
-    a_node_that_observes_refuses_nothing_and_says_what_it_would_have,
+    an_observing_node_refuses_no_memory_and_says_so,
     a_job_with_a_whole_gpu_may_have_all_of_it,
     no_variable_gives_a_process_more,
     memory_of_a_killed_step_is_free_for_the_next_one,
@@ -156,7 +156,7 @@ fn unrequested_messages_harm_no_program(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn a_node_that_observes_refuses_nothing_and_says_what_it_would_have(slurm: Slurm) -> Result<()> {
+fn an_observing_node_refuses_no_memory_and_says_so(slurm: Slurm) -> Result<()> {
     // node.conf is one file for all nodes here, so this test has a cluster of its own.
     let cluster = installed(slurm)
         .programs()

@@ -133,7 +133,7 @@ fn runs(pid: &str) -> bool {
 
 /// The child has the driver's open files too, and so keeps the memory: on a real GPU it is free when the child ends.
 #[test]
-fn a_child_that_outlives_its_parent_keeps_what_it_held_until_it_ends() -> Result<()> {
+fn a_child_that_outlives_its_parent_keeps_what_it_held() -> Result<()> {
     let stand = stand()?;
     let mut client = stand.start(&["lives", "orphan"])?;
     let child = client.hears("forked: ")?.replace("forked: ", "");

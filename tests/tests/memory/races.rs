@@ -73,7 +73,7 @@ fn unused_memory_of_a_pool_is_there_for_all_who_ask_at_once() -> Result<()> {
 
 /// Launches go on, too: none waits for events of a context that is gone.
 #[test]
-fn a_context_that_ends_beside_one_that_begins_leaves_nothing_behind() -> Result<()> {
+fn a_context_that_ends_beside_a_new_one_leaves_nothing() -> Result<()> {
     let stand = stand(2000)?;
     for _ in 0..20 {
         let mut client = stand.client(&["races", "contexts", "3", "100"]);
@@ -98,7 +98,7 @@ fn a_context_ends_with_all_that_was_taken_in_it() -> Result<()> {
 
 /// A descriptor keeps the memory, which no figure of the driver's then has.
 #[test]
-fn memory_that_a_descriptor_keeps_stays_charged_however_it_is_freed() -> Result<()> {
+fn memory_that_a_descriptor_keeps_stays_charged() -> Result<()> {
     for in_stream in ["0", "1"] {
         let stand = stand(1000)?;
         let said = run(&stand, &["descriptors", in_stream, "300"])?;
@@ -136,7 +136,7 @@ fn pools_that_come_and_go_harm_no_thread_that_looks() -> Result<()> {
 /// The CUDA runtime makes contexts by functions without names. The library cannot count what a process without a ledger
 /// takes, so such a process gets nothing.
 #[test]
-fn a_process_without_an_account_loads_no_code_and_launches_nothing() -> Result<()> {
+fn a_process_without_an_account_loads_and_launches_nothing() -> Result<()> {
     let stand = stand(1000)?;
     std::fs::remove_file(stand.path("ledger"))?;
     let said = run(&stand, &["private"])?;

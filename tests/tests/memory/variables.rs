@@ -129,7 +129,7 @@ fn the_limit_holds_beside_managed_variables() -> Result<()> {
 }
 
 #[test]
-fn a_variable_of_code_that_came_by_no_name_counts_when_it_is_asked_for() -> Result<()> {
+fn a_variable_of_unnamed_code_counts_when_it_is_asked_for() -> Result<()> {
     let stand = stand(1000)?;
     // No more than all of the slice can be seen to be in use.
     for (mib, result, more) in [("900", 0, 900), ("1100", OUT_OF_MEMORY, 1001)] {
@@ -142,7 +142,7 @@ fn a_variable_of_code_that_came_by_no_name_counts_when_it_is_asked_for() -> Resu
 
 /// Each moment at which another thread's memory is there and not yet, or no more, in the account.
 #[test]
-fn threads_that_load_code_and_allocate_at_once_leave_the_account_exact() -> Result<()> {
+fn threads_that_load_and_allocate_leave_the_account_exact() -> Result<()> {
     let stand = stand(1000)?;
     for _ in 0..5 {
         let said = run(&stand, &["race", "16", "100"])?;

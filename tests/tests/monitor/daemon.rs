@@ -72,7 +72,7 @@ impl<'a> Daemon<'a> {
 }
 
 #[test]
-fn the_daemon_needs_no_driver_is_there_once_and_ends_when_it_is_told() -> Result<()> {
+fn the_daemon_needs_no_driver_runs_once_and_ends_when_told() -> Result<()> {
     let machine = root().start()?;
     let node = &machine.nodes()[0];
     let socket = "/var/run/softmig/arbiter.sock";

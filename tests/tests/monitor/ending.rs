@@ -12,7 +12,7 @@ use super::{NODE_CONF, on_node_of};
 
 on_each_slurm!(
     an_escape_is_ended_and_its_neighbour_lives,
-    processes_to_be_ended_are_only_counted_until_the_administrator_says_so,
+    processes_are_only_counted_until_the_administrator_says_so,
 );
 
 pub const POLICY: &str = "/etc/softmig/policy.toml";
@@ -142,9 +142,7 @@ fn an_escape_is_ended_and_its_neighbour_lives(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn processes_to_be_ended_are_only_counted_until_the_administrator_says_so(
-    slurm: Slurm,
-) -> Result<()> {
+fn processes_are_only_counted_until_the_administrator_says_so(slurm: Slurm) -> Result<()> {
     let cluster = cluster(slurm, "grace_seconds = 0")?;
     let node = cluster.node(0);
     let _driver = node.start_driver()?;
@@ -222,7 +220,7 @@ setpriv --reuid=2001 --regid=2001 --clear-groups /usr/bin/nvidia-cuda-mps-server
 sleep 1000";
 
 #[test]
-fn an_mps_server_of_the_sites_and_roots_processes_outlive_offenders() -> Result<()> {
+fn the_sites_mps_server_and_roots_processes_are_not_ended() -> Result<()> {
     let monitor = "end = \"all\"\ngrace_seconds = 0\noutside_jobs = \"end\"";
     let cluster = cluster(Slurm::V22_05, monitor)?;
     let node = cluster.node(0);

@@ -90,7 +90,7 @@ fn play(machine: &Machine) -> Result<String> {
 }
 
 #[test]
-fn the_role_sets_up_a_gpu_node_and_changes_nothing_the_second_time() -> Result<()> {
+fn the_role_sets_up_a_gpu_node_and_can_run_again() -> Result<()> {
     let machine = machine()?;
     let counts = play(&machine)?;
     assert!(!counts.contains("changed=0"), "{counts}");

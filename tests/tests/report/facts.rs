@@ -4,13 +4,13 @@ use anyhow::Result;
 use softmig_tests::{Accounting, Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
-    a_task_epilog_reaches_the_jobs_output_by_standard_error_alone,
+    a_task_epilog_reaches_the_jobs_output_by_stderr_alone,
     slurmctld_takes_no_comment_of_a_job_that_has_ended,
 );
 
 const SPEAKS: &str = "#!/bin/sh\necho out\necho err >&2\n";
 
-fn a_task_epilog_reaches_the_jobs_output_by_standard_error_alone(slurm: Slurm) -> Result<()> {
+fn a_task_epilog_reaches_the_jobs_output_by_stderr_alone(slurm: Slurm) -> Result<()> {
     let cluster = Cluster::builder(slurm)
         .slurm_conf("TaskEpilog=/etc/slurm/speaks.sh")
         .file("/etc/slurm/speaks.sh", SPEAKS)

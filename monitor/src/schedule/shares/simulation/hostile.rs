@@ -42,7 +42,7 @@ fn who_says_nothing_takes_nothing_from_others() {
 }
 
 #[test]
-fn a_job_that_says_nothing_is_looked_at_while_another_wants_the_gpu() {
+fn a_silent_job_is_looked_at_while_another_wants_the_gpu() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
     (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft, 0));

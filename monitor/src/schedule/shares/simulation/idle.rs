@@ -52,7 +52,7 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
 }
 
 #[test]
-fn no_job_leaves_the_gpu_idle_because_another_says_that_it_has_no_work() {
+fn no_job_leaves_the_gpu_idle_for_anothers_lack_of_work() {
     let quarter = Share::new(1, 4).unwrap();
     let mut sharing = Sharing::new(0);
     (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft, 0));
