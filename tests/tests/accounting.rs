@@ -1,11 +1,8 @@
-//! Accounts, QOS and limits on a real slurmdbd: the harness itself, and what Slurm does of its own.
+//! Accounts, QOS and limits on a real slurmdbd: what Slurm does of its own.
 //!
 //! softmig's classes are made of what these tests show: each is a fact about Slurm that the configuration relies on.
 
-mod harness;
-mod legacy;
 mod limits;
-mod placement;
 mod reservations;
 mod weights;
 

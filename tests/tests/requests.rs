@@ -16,7 +16,6 @@ on_each_slurm!(
     steps_inside_a_job_ask_in_the_users_words_too,
     a_step_that_cannot_be_asked_for_says_what_to_do,
     a_half_gpu_job_is_always_on_one_gpu,
-    a_typed_shard_request_is_the_same_slice,
 );
 
 fn rows(slurm: Slurm) -> impl Iterator<Item = &'static Row> {
@@ -217,20 +216,5 @@ fn a_half_gpu_job_is_always_on_one_gpu(slurm: Slurm) -> Result<()> {
             .is_some_and(|gpu| gpu.parse::<u32>().is_ok());
         assert!(one, "{gpus}");
     }
-    Ok(())
-}
-
-fn a_typed_shard_request_is_the_same_slice(slurm: Slurm) -> Result<()> {
-    let cluster = installed(slurm).start()?;
-    let user = cluster.user("alice");
-    let slice = user.sbatch(&["--hold", "--gres=gpu:l40s.2:1"], "true")?;
-    let shards = user.sbatch(&["--hold", "--gres=shard:l40s:2"], "true")?;
-    for field in ["TresPerNode", "NumNodes"] {
-        assert_eq!(
-            cluster.job_field(slice, field)?,
-            cluster.job_field(shards, field)?
-        );
-    }
-    assert_eq!(tag(&cluster, slice)?, tag(&cluster, shards)?);
     Ok(())
 }

@@ -13,7 +13,6 @@ use softmig_tests::{Slurm, on_each_slurm};
 on_each_slurm!(
     seams:
     a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu,
-    prolog_and_epilog_run_around_a_job,
     jobs_can_leave_their_cgroup_namespace,
     a_slices_limits_come_and_go_on_cgroup_v2_too,
     a_kernel_that_does_not_describe_its_types_has_no_device_gate,
@@ -54,38 +53,6 @@ fn a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu(slurm: Slurm) ->
     assert_eq!(run.output("with_shard")?, format!("{open}{fenced}"));
     assert_eq!(run.output("without_gres")?, fenced.repeat(2));
     assert_eq!(run.output("outside")?, open.repeat(2));
-    Ok(())
-}
-
-fn prolog_and_epilog_run_around_a_job(slurm: Slurm) -> Result<()> {
-    let stage = tempfile::tempdir()?;
-    let libexec = stage.path().join("usr/libexec");
-    std::fs::create_dir_all(&libexec)?;
-    std::fs::write(libexec.join("seen"), "")?;
-    let prolog = "#!/bin/sh\necho gpus=$SLURM_JOB_GPUS >/run/$SLURM_JOB_ID.conf\ncat /proc/self/cgroup >/run/prolog\n";
-    let epilog = "#!/bin/sh\nrm /run/$SLURM_JOB_ID.conf\necho $SLURM_JOB_ID >/run/epilog\n";
-    let script = r#"
-        as alice srun --gres=shard:l40s:1 sh -c 'cat /run/$SLURM_JOB_ID.conf' && settled
-        cp /run/prolog /run/epilog $OUT
-        ls /run/*.conf
-        grep -h -e UUID -e Minor /proc/driver/nvidia/gpus/*/information
-        stat -c '%U %a' /usr/libexec/seen
-    "#;
-    let run = Uml::builder(slurm)
-        .stage(stage.path())
-        .file("/usr/libexec/softmig-prolog", prolog)
-        .file("/usr/libexec/softmig-epilog", epilog)
-        .run(script)?
-        .ok()?;
-    let driver = "GPU UUID: \t GPU-50f7316a-0000-4000-8000-000100000000\nDevice Minor: \t 0\n\
-                  GPU UUID: \t GPU-50f7316a-0000-4000-8000-000100000001\nDevice Minor: \t 1\n";
-    assert_eq!(run.stdout, format!("gpus=0\n{driver}root 644\n"));
-    assert_eq!(run.output("epilog")?, "1\n");
-    // A prolog is slurmd's child, and no part of the job that it prepares.
-    assert_eq!(
-        run.output("prolog")?,
-        "0::/system.slice/n1_slurmstepd.scope/slurmd\n"
-    );
     Ok(())
 }
 

@@ -3,31 +3,9 @@
 use anyhow::Result;
 use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
-use super::{class, cluster, counted, end, run, stay};
+use super::{class, cluster, counted, run, stay};
 
-on_each_slurm!(
-    the_third_shard_waits_until_one_ends,
-    shards_are_no_gpus,
-    a_job_beyond_the_limit_alone_waits_for_ever,
-    deny_on_limit_refuses_what_is_too_large_alone,
-    a_type_can_have_a_limit_of_its_own,
-);
-
-fn the_third_shard_waits_until_one_ends(slurm: Slurm) -> Result<()> {
-    let cluster = cluster(slurm).start()?;
-    class(&cluster, "student", "MaxTRESPerUser=gres/shard=2", "alice")?;
-    let shard = ["--gres=shard:l40s:1"];
-    let first = run(&cluster, "alice", &shard)?;
-    run(&cluster, "alice", &shard)?;
-    let third = stay(&cluster, "alice", &shard)?;
-    cluster.wait_reason(third, "QOSMaxGRESPerUser")?;
-    // Neither a job without GPUs nor another user waits for it.
-    run(&cluster, "alice", &[])?;
-    run(&cluster, "bob", &shard)?;
-    assert_eq!(cluster.job_state(third)?.as_deref(), Some("PENDING"));
-    end(&cluster, first)?;
-    cluster.wait_job(third, "RUNNING")
-}
+on_each_slurm!(shards_are_no_gpus, a_type_can_have_a_limit_of_its_own,);
 
 fn shards_are_no_gpus(slurm: Slurm) -> Result<()> {
     let cluster = cluster(slurm).start()?;
@@ -47,36 +25,6 @@ fn shards_are_no_gpus(slurm: Slurm) -> Result<()> {
     cluster.wait_reason(second, "QOSMaxGRESPerUser")?;
     run(&cluster, "alice", &["--gres=shard:l40s:4"])?;
     Ok(())
-}
-
-fn a_job_beyond_the_limit_alone_waits_for_ever(slurm: Slurm) -> Result<()> {
-    let cluster = cluster(slurm).start()?;
-    class(&cluster, "student", "MaxTRESPerUser=gres/shard=2", "alice")?;
-    let large = stay(&cluster, "alice", &["--gres=shard:l40s:3"])?;
-    cluster.wait_reason(large, "QOSMaxGRESPerUser")
-}
-
-fn deny_on_limit_refuses_what_is_too_large_alone(slurm: Slurm) -> Result<()> {
-    let cluster = cluster(slurm).start()?;
-    class(
-        &cluster,
-        "student",
-        "MaxTRESPerUser=gres/shard=2 flags=DenyOnLimit",
-        "alice",
-    )?;
-    let alice = cluster.user("alice");
-    let said = alice
-        .try_sbatch(&["--gres=shard:l40s:3"], "true")?
-        .refused()?;
-    assert!(said.contains("QOSMaxGRESPerUser"), "{said}");
-    assert!(
-        said.contains("Job violates accounting/QOS policy"),
-        "{said}"
-    );
-    // A job that fits but for the user's others waits as without the flag.
-    run(&cluster, "alice", &["--gres=shard:l40s:2"])?;
-    let second = stay(&cluster, "alice", &["--gres=shard:l40s:1"])?;
-    cluster.wait_reason(second, "QOSMaxGRESPerUser")
 }
 
 fn a_type_can_have_a_limit_of_its_own(slurm: Slurm) -> Result<()> {
