@@ -3,17 +3,20 @@
 //! Nothing that it shows is written down here: commands run in a cluster that is started for it, their output is
 //! printed as it comes, and each step is checked before the next one is told.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
-use softmig_tests::softmig::installed;
+use anyhow::{Context, Result, anyhow, ensure};
+use softmig_tests::programs::{FOLDER, tree};
+use softmig_tests::softmig::{installed, stage as staged};
 use softmig_tests::{Cluster, Gpus, Slurm};
 
-use crate::narrator::Narrator;
 use crate::place::run;
+use crate::stage::HOOK;
 use crate::steps::all;
-use crate::{programs, roots, stage, tour, work};
+use crate::tour::{STEP, Tour, must_show, number};
+use crate::{programs, roots, stage};
 
 /// Makes what is missing, then shows it, as root.
 pub(crate) fn demo(slurm: Slurm) -> Result<()> {
@@ -66,13 +69,13 @@ pub(crate) fn show(slurm: Slurm) -> Result<()> {
         .gpus([Gpus::l40s(2)])
         .start()
         .context("starting the cluster")?;
-    let mut narrator = Narrator::new(&cluster);
-    let toured = tour::tour(&cluster, &mut narrator);
-    toured.with_context(|| format!("the demo failed at step {}", narrator.number()))?;
+    let mut tour = Tour::of(&cluster);
+    let toured = tour.run();
+    toured.with_context(|| format!("the demo failed at step {}", tour.number))?;
     println!("\n{}", summary(&cluster));
     drop(cluster);
-    if work::has_gpu() {
-        work::on_the_gpu()?;
+    if has_gpu() {
+        on_the_gpu()?;
     }
     println!(
         "All steps were checked. The cluster is gone again; the tour took {:.1} s.",
@@ -95,4 +98,58 @@ fn summary(cluster: &Cluster) -> String {
          Not shown: real GPU work, except on a machine that has a GPU.",
         cluster.slurm()
     )
+}
+
+/// Whether this machine has a GPU and its driver.
+fn has_gpu() -> bool {
+    let driver = Path::new("/proc/driver/nvidia/version");
+    Path::new("/dev/nvidiactl").exists() && driver.exists()
+}
+
+/// The same on this machine's own GPU, without Slurm: programs of a user who limits them.
+fn on_the_gpu() -> Result<()> {
+    println!("\nThis machine has a GPU: the same on it, by 'softmig run'.");
+    let takes = tree().join(FOLDER.trim_start_matches('/')).join("takes");
+    let takes = takes.to_string_lossy().into_owned();
+    let step = STEP.to_string();
+    let said = limited(&[&takes, "cuMemAlloc_v2", &step, "hold", "0"])?;
+    must_show(&said, "then=2")?;
+    let limit = LIMIT_MIB << 20;
+    ensure!(
+        number(&said, "blocks=")? * STEP < limit,
+        "more than {limit} bytes"
+    );
+    let query = [
+        "nvidia-smi",
+        "--query-gpu=memory.total",
+        "--format=csv,noheader",
+    ];
+    must_show(&limited(&query)?, &format!("{LIMIT_MIB} MiB"))
+}
+
+/// The memory that programs may hold of this machine's GPU.
+const LIMIT_MIB: u64 = 4096;
+
+/// The output of a command under limits, on this machine.
+fn limited(command: &[&str]) -> Result<String> {
+    let options = [&format!("--memory={LIMIT_MIB}M"), "--compute=25", "--"];
+    println!(
+        "    $ softmig run {} {}",
+        options.join(" "),
+        command.join(" ")
+    );
+    let output = Command::new(staged().join("usr/bin/softmig"))
+        .arg("run")
+        .arg("--library")
+        .arg(staged().join(HOOK))
+        .args(options)
+        .args(command)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting softmig run")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said.lines().for_each(|line| println!("        {line}"));
+    ensure!(output.status.success(), "{}", output.status);
+    Ok(said)
 }

@@ -8,7 +8,6 @@ mod demo;
 mod gates;
 mod grafana;
 mod layers;
-mod narrator;
 mod old_libc;
 mod packages;
 mod packaging;
@@ -24,7 +23,6 @@ mod test;
 mod tools;
 mod tour;
 mod wheel;
-mod work;
 
 use std::process::ExitCode;
 
