@@ -63,6 +63,8 @@ mod situations;
 #[cfg(feature = "cluster")]
 mod smi;
 #[cfg(feature = "cluster")]
+mod stand;
+#[cfg(feature = "cluster")]
 mod status;
 #[cfg(feature = "cluster")]
 mod typed;

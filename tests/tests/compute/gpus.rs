@@ -107,7 +107,8 @@ fn a_gpu_has_one_share_under_all_its_numbers() -> Result<()> {
     let stand = Stand::with(2)?;
     let start = |visible: &str, gpu: &str| {
         let mut command = stand.of_job(JOB, "25", &["several", "100000", "10000", "1", gpu]);
-        Running::start(command.env("CUDA_VISIBLE_DEVICES", visible))
+        command.env("CUDA_VISIBLE_DEVICES", visible);
+        Running::start(command)
     };
     let _clients = [start("1", "0")?, start("0,1", "1")?, start("1,0", "1")?];
     std::thread::sleep(Duration::from_millis(500));

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::compute::stand::{JOB, OTHER_JOB, Running, Stand, in_some_try, number, run};
+use crate::compute::stand::{JOB, OTHER_JOB, Running, Stand, end, in_some_try, number, run};
 
 /// The message when a launch went on that had to wait.
 pub const OVERRUN: &str = "a launch that had to wait went on: the work before it did not end";
@@ -75,10 +75,10 @@ fn ring(processes: [(&str, &str); 2]) -> Result<()> {
     let mut both = Vec::new();
     for (rank, (device, job)) in processes.into_iter().enumerate() {
         let words = ["waits", "ring", &folder, &rank.to_string(), device];
-        both.push(Running::start(&mut stand.of_job(job, "25", &words))?);
+        both.push(Running::start(stand.of_job(job, "25", &words))?);
     }
     for one in both {
-        let held = took(&one.end()?, "ring")?;
+        let held = took(&end(one)?, "ring")?;
         println!("{processes:?}: {held} ms");
     }
     Ok(())
@@ -119,16 +119,16 @@ fn ring_on_two_gpus(rounds: &str, kernels: [&str; 2], pause: &str) -> Result<f64
                 kernels[rank],
                 pause,
             ];
-            let mut command = match is_held {
+            let command = match is_held {
                 true => stand.of_job(JOB, "25", &words),
                 false => stand.unlimited(&words),
             };
-            Running::start(&mut command)
+            Running::start(command)
         };
         let both = [start(0)?, start(1)?];
         let mut longest = 0.0_f64;
         for one in both {
-            longest = longest.max(took(&one.end()?, "ring")?);
+            longest = longest.max(took(&end(one)?, "ring")?);
         }
         Ok::<_, anyhow::Error>(longest)
     };

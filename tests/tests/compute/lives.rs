@@ -27,7 +27,7 @@ fn is_quarter_at_most(got: f64) -> bool {
 
 /// Two processes of a job without an arbiter.
 fn two(stand: &Stand) -> Result<(Running, Running)> {
-    let start = || Running::start(&mut stand.of_job(JOB, "25", &GREEDY));
+    let start = || Running::start(stand.of_job(JOB, "25", &GREEDY));
     let both = (start()?, start()?);
     stand.wait_for_work(both.0.pid())?;
     stand.wait_for_work(both.1.pid())?;
@@ -37,7 +37,7 @@ fn two(stand: &Stand) -> Result<(Running, Running)> {
 #[test]
 fn processes_share_their_jobs_share_and_the_last_has_all_of_it() -> Result<()> {
     let stand = Stand::new()?;
-    let (first, second) = two(&stand)?;
+    let (mut first, second) = two(&stand)?;
     let share = |pid: Option<u32>| stand.share_in(0, pid, WINDOW);
     let got = in_some_try("two processes", || share(None), is_quarter_at_most)?;
     println!("two processes: {got:.1} of 25 %");

@@ -1,17 +1,15 @@
 //! GPUs for one test, clients that launch on them, and what the GPUs did.
 
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::ops::Deref;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use softmig_fake_node::{Description, Gpu, Node, PLACE_VARIABLE};
+use softmig_fake_node::{Description, Gpu, Node};
 use softmig_tests::command::PATIENCE;
-use softmig_tests::programs::{FOLDER, STAGED, tree};
-use softmig_tests::softmig::stage;
-use tempfile::TempDir;
+
+use crate::stand;
+pub use crate::stand::Running;
 
 /// How often a share is measured until one is as it should be: others use this machine too.
 pub const TRIES: usize = 4;
@@ -22,10 +20,14 @@ pub const JOB: &str = "job";
 pub const OTHER_JOB: &str = "other-job";
 
 /// GPUs.
-pub struct Stand {
-    dir: TempDir,
-    /// The GPUs from outside.
-    pub gpus: Node,
+pub struct Stand(stand::Stand);
+
+impl Deref for Stand {
+    type Target = stand::Stand;
+
+    fn deref(&self) -> &stand::Stand {
+        &self.0
+    }
 }
 
 impl Stand {
@@ -36,44 +38,14 @@ impl Stand {
 
     /// With this number of GPUs.
     pub fn with(count: u32) -> Result<Stand> {
-        let dir = tempfile::tempdir()?;
-        let gpus = Gpu::several(count, Gpu::h200);
-        for gpu in &gpus {
-            std::fs::write(dir.path().join(format!("nvidia{}", gpu.minor)), "")?;
-        }
-        for job in [JOB, OTHER_JOB] {
-            let ledger = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(dir.path().join(job))?;
-            ledger.set_len(softmig_region::size(gpus.len()) as u64)?;
-        }
-        let description = Description::new(&gpus).devices(dir.path());
-        let gpus = Node::describe(dir.path().join("node"), description)?;
-        Ok(Stand { dir, gpus })
+        let gpus = Description::new(&Gpu::several(count, Gpu::h200));
+        Ok(Stand(stand::Stand::new(gpus, &[JOB, OTHER_JOB])?))
     }
 
-    /// A client that is not limited.
-    pub fn unlimited(&self, words: &[&str]) -> Command {
-        let programs = tree().join(FOLDER.trim_start_matches('/'));
-        let (program, arguments) = words.split_first().unwrap_or((&"", &[]));
-        let mut command = Command::new(programs.join(program));
-        command
-            .args(arguments)
-            .env_clear()
-            .env("PATH", softmig_tests::command::PATH)
-            .env("LD_LIBRARY_PATH", tree().join("usr/lib/x86_64-linux-gnu"))
-            .env(PLACE_VARIABLE, self.path("node"));
-        command
-    }
-
-    /// The same with the library, and a share in percent.
+    /// A client with the library, and a share in percent.
     pub fn limited(&self, percent: &str, words: &[&str]) -> Command {
-        let mut command = self.unlimited(words);
-        command
-            .env("LD_PRELOAD", stage().join(STAGED.trim_start_matches('/')))
-            .env("CUDA_DEVICE_SM_LIMIT", percent);
+        let mut command = self.preloaded(words);
+        command.env("CUDA_DEVICE_SM_LIMIT", percent);
         command
     }
 
@@ -123,10 +95,6 @@ impl Stand {
         std::fs::create_dir(&folder)?;
         Ok(folder.to_string_lossy().into_owned())
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
 }
 
 /// How long a GPU has worked and will for what is in its queue, for all or for one process.
@@ -146,67 +114,16 @@ pub fn share_in(gpus: &Node, device: usize, pid: Option<u32>, time: Duration) ->
     Ok((after - before).as_secs_f64() / passed.as_secs_f64() * 100.0)
 }
 
-/// A client that runs. Dropping it kills it.
-pub struct Running(Child);
-
-impl Running {
-    /// Starts a client.
-    pub fn start(command: &mut Command) -> Result<Running> {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let child = command.spawn();
-        Ok(Running(
-            child.with_context(|| format!("starting {command:?}"))?,
-        ))
-    }
-
-    /// Its number.
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// Kills it as nothing else does, and waits until it is gone.
-    pub fn kill(mut self) -> Result<()> {
-        self.0.kill()?;
-        self.0.wait()?;
-        Ok(())
-    }
-
-    /// Its output until its end, which has to be a good one. Fails if it hangs.
-    pub fn end(mut self) -> Result<String> {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            match self.0.try_wait()? {
-                Some(status) => break status,
-                None if Instant::now() > deadline => bail!("still running after {PATIENCE:?}"),
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
-        // The clients say far less than fits into a pipe.
-        let (mut said, mut error) = (String::new(), String::new());
-        let output = self.0.stdout.take().context("no output")?;
-        let errors = self.0.stderr.take().context("no errors")?;
-        { output }.read_to_string(&mut said)?;
-        { errors }.read_to_string(&mut error)?;
-        ensure!(status.success(), "{status}: {said}{error}");
-        Ok(said)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail where it has ended, which is as well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Runs a client to its end.
-pub fn run(mut command: Command) -> Result<String> {
-    let running = Running::start(&mut command)?;
-    running.end().with_context(|| format!("{command:?}"))
+pub fn run(command: Command) -> Result<String> {
+    end(Running::start(command)?)
+}
+
+/// The output of a client until its end, which has to be a good one.
+pub fn end(running: Running) -> Result<String> {
+    let said = running.end()?;
+    ensure!(said.status.success(), "{said:#?}");
+    Ok(said.lines.join("\n"))
 }
 
 /// The number behind a word that a client said.

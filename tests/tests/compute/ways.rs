@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::compute::stand::{Running, Stand, in_some_try, run, share};
+use crate::compute::stand::{Running, Stand, end, in_some_try, run, share};
 
 /// How much more than its share a client may be seen to have, in points.
 const ABOVE: f64 = 1.5;
@@ -157,7 +157,7 @@ fn several_streams_keep_the_gpu_as_busy_as_one() -> Result<()> {
 fn queued(way: &str, streams: &str) -> Result<f64> {
     let stand = Stand::new()?;
     let words = ["paced", "100000", "400", way, streams];
-    let client = Running::start(&mut stand.limited("75", &words))?;
+    let client = Running::start(stand.limited("75", &words))?;
     stand.wait_for_work(client.pid())?;
     // It is known by then how long a launch takes.
     std::thread::sleep(Duration::from_millis(150));
@@ -167,7 +167,7 @@ fn queued(way: &str, streams: &str) -> Result<f64> {
         seen.extend((queued > 0).then_some(queued as f64));
         std::thread::sleep(Duration::from_micros(100));
     }
-    client.end()?;
+    end(client)?;
     Ok(seen.iter().sum::<f64>() / seen.len() as f64)
 }
 

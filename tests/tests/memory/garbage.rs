@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use softmig_fake_node::MIB;
 
-use crate::memory::ledger;
 use crate::memory::stand::{Running, Stand, context};
 use crate::memory::ways::OUT_OF_MEMORY;
+use crate::stand::make_ledger;
 
 /// Blocks of 8 MiB in the slices here.
 const ALL: u64 = 100;
@@ -40,7 +40,7 @@ impl Spoilt {
     /// A ledger as it should be.
     fn make(&self) -> Result<()> {
         let _ = std::fs::remove_file(&self.path);
-        ledger::make(&self.path, 1)
+        make_ledger(&self.path, 1)
     }
 
     /// The neighbour has its whole slice.

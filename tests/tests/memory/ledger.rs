@@ -3,23 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use softmig_region::{Ledger, SLOTS, UNIT, size};
+use softmig_region::{Ledger, SLOTS, UNIT};
 
 /// A line of the file.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
-
-/// Makes an empty ledger with room for this number of GPUs.
-pub fn make(path: &Path, gpus: usize) -> Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.set_len(size(gpus) as u64).context("making the ledger")
-}
 
 /// The bytes that each process holds of each GPU, the smallest first. Processes that hold nothing are left out. Dead
 /// ones are in it until another process needs what they held.
