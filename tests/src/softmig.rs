@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use crate::programs::{LIBRARY, PRELOAD};
 use crate::{Builder, Cluster, Output, Slurm};
 
 /// The tree that is tested and shown, arranged like `/`: a quick build, or a link to [`shipped`].
@@ -20,6 +21,13 @@ pub fn shipped() -> PathBuf {
 /// A cluster with all of softmig.
 pub fn installed(slurm: Slurm) -> Builder {
     Cluster::builder(slurm).stage(stage())
+}
+
+/// The same, whose nodes have the library in every process and hold jobs to their slices.
+pub fn enforced(slurm: Slurm) -> Builder {
+    installed(slurm)
+        .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
+        .file(PRELOAD, format!("{LIBRARY}\n"))
 }
 
 /// The public JSON of `softmig explain`.

@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use softmig_fake_node::{Gpu, MIB, Node as Driver};
 use softmig_tests::each_slurm::Outcome;
-use softmig_tests::programs::{LIBRARY, PRELOAD};
+use softmig_tests::programs::LIBRARY;
 use softmig_tests::requests::memory_mib;
 use softmig_tests::runtimes::{self, IMAGE};
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Client, Cluster, Gpus, Node, Output, Slurm};
 
 /// Tests of one version only: `cargo xtask test` knows it by the name of the module.
@@ -74,13 +74,11 @@ fn site() -> Result<&'static Site> {
 
 impl Site {
     fn start() -> Result<Site> {
-        let cluster = installed(Slurm::V24_11)
+        let cluster = enforced(Slurm::V24_11)
             .programs()
             .layer(runtimes::layer())
             .nodes(4)
             .gpus([Gpus::l40s(1)])
-            .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-            .file(PRELOAD, format!("{LIBRARY}\n"))
             .file("/etc/subuid", "alice:100000:65536\n")
             .file("/etc/subgid", "alice:100000:65536\n")
             .file("/etc/cdi/nvidia.json", NVIDIA_CDI)

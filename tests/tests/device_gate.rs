@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::softmig::{installed, stage};
+use softmig_tests::programs::FOLDER;
+use softmig_tests::softmig::{enforced, stage};
 use softmig_tests::{Cluster, Gpus, Node, Slurm, on_each_slurm};
 
 on_each_slurm!(
@@ -18,7 +18,6 @@ on_each_slurm!(
 
 const MONITOR: &str = "/usr/libexec/softmig-monitor";
 const UNIT: &str = "usr/lib/systemd/system/softmig-monitor.service";
-const NODE_CONF: &str = "/etc/softmig/node.conf";
 const LOG: &str = "/var/log/softmig/node.log";
 const LINK: &str = "/sys/fs/bpf/softmig/link";
 
@@ -34,7 +33,7 @@ fn cluster(slurm: Slurm) -> Result<Cluster> {
     let policy = include_str!("../../conf/policy.toml");
     ensure!(policy.contains("\ndevice_gate = false\n"));
     let with_gate = format!("\ndevice_gate = true\nlog_file = \"{LOG}\"\n");
-    installed(slurm)
+    enforced(slurm)
         .programs()
         .gpus([Gpus::l40s(1)])
         .slurm_conf(format!("FirstJobId={first}"))
@@ -42,8 +41,6 @@ fn cluster(slurm: Slurm) -> Result<Cluster> {
             "/etc/softmig/policy.toml",
             policy.replace("\ndevice_gate = false\n", &with_gate),
         )
-        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
         .start()
 }
 

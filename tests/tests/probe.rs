@@ -3,8 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use softmig_tests::programs::{LIBRARY, PRELOAD};
-use softmig_tests::softmig::{installed, stage};
+use softmig_tests::softmig::{enforced, stage};
 use softmig_tests::{Gpus, Output, Root, Slurm, on_each_slurm};
 
 on_each_slurm!(a_job_with_a_slice_is_not_shown_the_slice_as_a_gpu);
@@ -81,12 +80,7 @@ fn a_node_without_a_driver_has_nothing_to_probe() -> Result<()> {
 
 /// The library is in every process there, and shows a user of slices no more than those, in jobs and out of them.
 fn a_job_with_a_slice_is_not_shown_the_slice_as_a_gpu(slurm: Slurm) -> Result<()> {
-    let cluster = installed(slurm)
-        .programs()
-        .gpus([Gpus::l40s(1)])
-        .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
-        .start()?;
+    let cluster = enforced(slurm).programs().gpus([Gpus::l40s(1)]).start()?;
     let node = cluster.node(0);
     let _driver = node.start_driver()?;
     let probe = |user: &str| node.command(user, &PROBE).output();

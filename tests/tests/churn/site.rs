@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use softmig_fake_node::Node as Driver;
-use softmig_tests::programs::{LIBRARY, PRELOAD};
 use softmig_tests::requests::memory_mib;
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Client, Cluster, Gpus, Node, Slurm};
 
 use crate::churn::deck::Event;
@@ -56,12 +55,10 @@ pub struct Site {
 
 impl Site {
     pub fn start(slurm: Slurm) -> Result<Site> {
-        let cluster = installed(slurm)
+        let cluster = enforced(slurm)
             .programs()
             .nodes(NODES)
             .gpus([Gpus::l40s(GPUS)])
-            .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-            .file(PRELOAD, format!("{LIBRARY}\n"))
             .prolog(false)
             .epilog(false)
             .file("/usr/local/sbin/prolog", noted("prolog"))

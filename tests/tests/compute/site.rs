@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use softmig_fake_node::{Description, Node as Driver};
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::softmig::installed;
+use softmig_tests::programs::FOLDER;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Builder, Client, Cluster, Gpus, Slurm};
 
 /// The monitor.
@@ -34,12 +34,10 @@ impl Site {
         describe: impl Fn(usize, Description) -> Description,
         monitor: &[&str],
     ) -> Result<Site> {
-        let builder = installed(Slurm::V22_05)
+        let builder = enforced(Slurm::V22_05)
             .programs()
             .nodes(nodes)
-            .gpus([Gpus::l40s(1)])
-            .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-            .file(PRELOAD, format!("{LIBRARY}\n"));
+            .gpus([Gpus::l40s(1)]);
         let cluster = build(builder).start()?;
         let (mut drivers, mut monitors) = (Vec::new(), Vec::new());
         for (number, node) in cluster.nodes().iter().enumerate() {

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result, anyhow};
 use softmig_tests::each_slurm::PerSlurm;
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD, tree};
+use softmig_tests::programs::{FOLDER, tree};
 use softmig_tests::requests::memory_mib;
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Builder, Cluster, Node, Output, Slurm};
 
 use crate::identity::answer::Answer;
@@ -51,16 +51,11 @@ pub fn loaded(slurm: Slurm) -> Builder {
     let place = |builder: Builder, name: &str| {
         builder.install(client.join(name), format!("{FOLDER}/{name}"), 0o755)
     };
-    clients
-        .into_iter()
-        .fold(installed(slurm), place)
-        .install(
-            client.join("libbare.so"),
-            "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
-            0o755,
-        )
-        .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
+    clients.into_iter().fold(enforced(slurm), place).install(
+        client.join("libbare.so"),
+        "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+        0o755,
+    )
 }
 
 impl Site {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::softmig::installed;
+use softmig_tests::programs::FOLDER;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Cluster, Gpus, Node, Slurm, on_each_slurm};
 
 use super::daemon::Daemon;
-use super::{NODE_CONF, on_node_of};
+use super::on_node_of;
 
 on_each_slurm!(
     an_escape_is_ended_and_its_neighbour_lives,
@@ -31,11 +31,9 @@ pub fn policy(monitor: &str) -> Result<String> {
 
 /// A node that enforces.
 fn cluster(slurm: Slurm, monitor: &str) -> Result<Cluster> {
-    installed(slurm)
+    enforced(slurm)
         .programs()
         .gpus([Gpus::l40s(1)])
-        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
         .file(POLICY, policy(monitor)?)
         .start()
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use softmig_fake_node::{Gpu, MIB, Mig};
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::{enforced, installed};
 use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
 use super::daemon::{Daemon, LOG};
@@ -184,12 +184,7 @@ fn a_job_that_has_more_than_its_slice_is_told_of(slurm: Slurm) -> Result<()> {
 
 /// Two jobs that launch all the time, one of which is stopped for a while.
 fn jobs_that_take_turns_are_shown(slurm: Slurm) -> Result<()> {
-    let cluster = installed(slurm)
-        .programs()
-        .gpus([Gpus::l40s(1)])
-        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
-        .start()?;
+    let cluster = enforced(slurm).programs().gpus([Gpus::l40s(1)]).start()?;
     let node = cluster.node(0);
     let _driver = node.start_driver()?;
     let (alone, _) = once(node)?;

@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use softmig_fake_node::{Description, Gpu, KERNEL_DRIVER, MIB, Node as Driver};
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
+use softmig_tests::programs::FOLDER;
 use softmig_tests::prometheus::{self, Prometheus};
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Accounting, Cluster, Gpus, Node, Slurm, on_each_slurm, reportseff};
 
 use super::daemon::Daemon;
 use super::ending::POLICY;
 use super::usage::busy;
-use super::{NODE_CONF, entry, holds, job, memory};
+use super::{entry, holds, job, memory};
 
 on_each_slurm!(others_read_of_four_slices_what_the_driver_counts);
 
@@ -310,13 +310,11 @@ fn its_summary_agrees(cluster: &Cluster, driver: &Driver, slice: &Slice) -> Resu
 }
 
 fn others_read_of_four_slices_what_the_driver_counts(slurm: Slurm) -> Result<()> {
-    let cluster = installed(slurm)
+    let cluster = enforced(slurm)
         .programs()
         .layer(prometheus::layer()?)
         .accounting(Accounting::new())
         .gpus([Gpus::new("h200", "NVIDIA H200", 1).shards(8)])
-        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
         .file(POLICY, policy())
         .start()?;
     let node = cluster.node(0);

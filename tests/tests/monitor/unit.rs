@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::softmig::{installed, stage};
+use softmig_tests::programs::FOLDER;
+use softmig_tests::softmig::{enforced, stage};
 use softmig_tests::{Gpus, Root, Slurm};
 
 use super::daemon::Daemon;
 use super::ending::{POLICY, QUARTER, WORKS, end_of, escaped, policy, start};
-use super::{NODE_CONF, UNIT, job, once};
+use super::{UNIT, job, once};
 
 const MOUNT: &str = "usr/lib/systemd/system/run-softmig.mount";
 const NOTICES: &str = "usr/lib/systemd/system/softmig-notices.service";
@@ -34,11 +34,9 @@ fn allowed(list: &str, word: &str) -> BTreeSet<String> {
 /// While it measures, gives turns, sees a process end, is asked who takes turns, and ends a process.
 #[test]
 fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
-    let cluster = installed(Slurm::V22_05)
+    let cluster = enforced(Slurm::V22_05)
         .programs()
         .gpus([Gpus::l40s(1)])
-        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
         .file(POLICY, policy("end = \"all\"")?)
         .start()?;
     let node = cluster.node(0);

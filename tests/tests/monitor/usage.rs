@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use softmig_fake_node::{Gpu, MIB, Node as Driver};
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::softmig::installed;
+use softmig_tests::programs::FOLDER;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Cluster, Gpus, Node, Slurm, on_each_slurm};
 
 use super::daemon::Daemon;
 use super::ending::POLICY;
-use super::{NODE_CONF, QUARTER, entry, holds, job, memory};
+use super::{QUARTER, entry, holds, job, memory};
 
 on_each_slurm!(four_slices_agree_with_the_driver);
 
@@ -132,11 +132,9 @@ fn status_elsewhere(cluster: &Cluster, node: &Node, (id, bytes): (u32, u64)) -> 
 }
 
 fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
-    let cluster = installed(slurm)
+    let cluster = enforced(slurm)
         .programs()
         .gpus([Gpus::l40s(1)])
-        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
         .file(
             POLICY,
             include_str!("../../../conf/policy.toml").replacen(EXPORTERS[0], EXPORTERS[1], 1)

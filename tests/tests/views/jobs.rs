@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use softmig_fake_node::MIB;
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
 use softmig_tests::requests::memory_mib;
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Cluster, Gpus, Output, Slurm, on_each_slurm};
 
 use crate::views::look::{COMPUTE, Look};
@@ -38,12 +38,7 @@ struct Job {
 }
 
 fn site(slurm: Slurm) -> Result<Site> {
-    let cluster = installed(slurm)
-        .programs()
-        .gpus([Gpus::l40s(1)])
-        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
-        .start()?;
+    let cluster = enforced(slurm).programs().gpus([Gpus::l40s(1)]).start()?;
     let driver = cluster
         .node(0)
         .start_driver_as(|description| description.accounting())?;

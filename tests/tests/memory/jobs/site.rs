@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use softmig_fake_node::{Gpu, MIB, Node as Driver};
 use softmig_tests::each_slurm::PerSlurm;
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
+use softmig_tests::programs::FOLDER;
 use softmig_tests::requests::memory_mib;
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::enforced;
 use softmig_tests::{Client, Cluster, Gpus, Node, Slurm};
 
 use crate::memory::stand::{Said, number};
@@ -32,12 +32,10 @@ pub(super) fn site(slurm: Slurm) -> Result<&'static Site> {
 
 impl Site {
     fn start(slurm: Slurm) -> Result<Site> {
-        let cluster = installed(slurm)
+        let cluster = enforced(slurm)
             .programs()
             .nodes(NODES)
             .gpus([Gpus::l40s(1)])
-            .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-            .file(PRELOAD, format!("{LIBRARY}\n"))
             // A requeued job waits until its credentials have expired.
             .slurm_conf("AuthInfo=socket=/cluster/munge/munge.socket,cred_expire=5")
             .start()?;
