@@ -277,37 +277,3 @@ impl Cluster {
         self.wait_until("slurmdbd is gone", || self.is_gone(&pid))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_type_of_gpu_is_counted_once() {
-        let kinds = [
-            Gpus::l40s(2),
-            Gpus::new("h100", "H100", 1).shards(0),
-            Gpus::l40s(1),
-        ];
-        assert_eq!(
-            counted(kinds.iter()),
-            [
-                "gres/gpu",
-                "gres/shard",
-                "gres/gpu:l40s",
-                "gres/shard:l40s",
-                "gres/gpu:h100"
-            ]
-        );
-    }
-
-    #[test]
-    fn unwanted_settings_have_no_line() {
-        let lines = Accounting::new()
-            .tres(&[])
-            .enforce("")
-            .slurm_conf([].iter());
-        let odd = |line: &&String| line.contains("TRES") || line.contains("Enforce");
-        assert_eq!(lines.iter().find(odd), None);
-    }
-}

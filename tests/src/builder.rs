@@ -288,18 +288,3 @@ pub fn unique_tag() -> String {
     }
     tag
 }
-
-#[cfg(test)]
-mod tests {
-    use super::unique_tag;
-
-    #[test]
-    fn tags_are_short_and_differ() {
-        let (one, two) = (unique_tag(), unique_tag());
-        assert_ne!(one, two);
-        assert!(
-            one.len() < 10 && one.bytes().all(|byte| byte.is_ascii_lowercase()),
-            "{one}"
-        );
-    }
-}

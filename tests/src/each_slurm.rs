@@ -110,29 +110,3 @@ macro_rules! on_each_slurm {
         }
     };
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use anyhow::ensure;
-
-    use super::*;
-
-    #[test]
-    fn a_value_is_made_once_for_each_version() {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        static NAMES: PerSlurm<String> = PerSlurm::new(|slurm| {
-            MADE.fetch_add(1, Ordering::Relaxed);
-            ensure!(slurm != Slurm::V26_05, "there is none");
-            Ok(slurm.to_string())
-        });
-        for _ in 0..2 {
-            assert_eq!(NAMES.get(Slurm::V24_11).unwrap(), "24.11");
-            assert_eq!(NAMES.get(Slurm::V22_05).unwrap(), "22.05");
-            let error = NAMES.get(Slurm::V26_05).unwrap_err();
-            assert_eq!(error.to_string(), "there is none");
-        }
-        assert_eq!(MADE.load(Ordering::Relaxed), 3);
-    }
-}

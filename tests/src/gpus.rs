@@ -92,31 +92,3 @@ impl Gpu {
         )
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn no_two_gpus_share_a_uuid_or_a_bus_address() {
-        let kinds = [Gpus::l40s(9), Gpus::new("h100", "NVIDIA H100", 7)];
-        let nodes = [Gpu::of_node(0, &kinds), Gpu::of_node(1, &kinds)];
-        let uuids: BTreeSet<_> = nodes.iter().flatten().map(|gpu| &gpu.uuid).collect();
-        assert_eq!(uuids.len(), 32);
-        let buses: BTreeSet<_> = nodes[0].iter().map(Gpu::bus).collect();
-        assert_eq!(buses.len(), 16);
-        assert_eq!(nodes[0][9].model, "NVIDIA H100");
-    }
-
-    #[test]
-    fn the_information_file_reads_like_the_drivers() {
-        let gpu = &Gpu::of_node(0, &[Gpus::l40s(2)])[1];
-        let text = gpu.information();
-        assert!(text.contains("Device Minor: \t 1\n"), "{text}");
-        assert!(
-            text.contains("GPU UUID: \t GPU-50f7316a-0000-4000-8000-000100000001\n"),
-            "{text}"
-        );
-    }
-}

@@ -165,19 +165,3 @@ fn indexes(gres: &str) -> Result<Vec<u32>> {
     }
     Ok(found)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::indexes;
-
-    #[test]
-    fn the_gpus_of_a_job_are_read_in_both_spellings() {
-        let read = |gres: &str| indexes(gres).unwrap();
-        assert_eq!(read("shard:l40s:1(IDX:2)"), [2]);
-        assert_eq!(read("gpu:l40s:3(IDX:0-1,3)"), [0, 1, 3]);
-        assert_eq!(read("gpu:l40s:0(IDX:),gpu:l40s_r:1(IDX:3)"), [3]);
-        assert_eq!(read("shard:l40s:2(0/4,2/4,0/4,-/4)"), [1]);
-        assert_eq!(read(""), [0u32; 0]);
-        assert!(indexes("gpu:1(IDX:x)").is_err());
-    }
-}

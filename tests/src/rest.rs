@@ -143,34 +143,3 @@ fn parse(response: &str) -> Result<Reply> {
     let body = serde_json::from_str(body).unwrap_or_else(|_| body.into());
     Ok(Reply { status, body })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_after_the_body_is_left_out() {
-        let reply = parse(
-            "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"job_id\":7}Connection: Close\r\n\r\n",
-        );
-        assert_eq!(reply.unwrap().job().unwrap(), 7);
-        let reply = parse("HTTP/1.1 401 UNAUTHORIZED\r\nContent-Length: 6\r\n\r\nnobody").unwrap();
-        assert_eq!((reply.status, reply.body.as_str()), (401, Some("nobody")));
-        assert!(parse("").is_err());
-    }
-
-    #[test]
-    fn errors_are_found_in_either_form() {
-        let old = Reply {
-            status: 500,
-            body: json!({"errors": [{"error": "no", "error_code": -1}]}),
-        };
-        let new = Reply {
-            status: 500,
-            body: json!({"errors": [{"description": "because", "error": "no"}]}),
-        };
-        assert_eq!(old.errors(), ["no"]);
-        assert_eq!(new.errors(), ["because: no"]);
-        assert!(old.job().is_err());
-    }
-}

@@ -213,22 +213,3 @@ fn last_lines(text: &str, count: usize) -> String {
     let first = lines.len().saturating_sub(count);
     lines.get(first..).unwrap_or_default().join("\n")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{after_the_kernel, last_lines};
-
-    #[test]
-    fn the_end_of_a_text_is_kept() {
-        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc");
-        assert_eq!(last_lines("a", 2), "a");
-        assert_eq!(last_lines("", 2), "");
-    }
-
-    #[test]
-    fn the_kernels_own_messages_are_left_out() {
-        let console = "devtmpfs: mounted\nRun /bin/sh as init process\nsoftmig-uml: 3 s: failed\n";
-        assert_eq!(after_the_kernel(console), "softmig-uml: 3 s: failed\n");
-        assert_eq!(after_the_kernel("Kernel panic\n"), "Kernel panic\n");
-    }
-}

@@ -195,20 +195,3 @@ fn settings(gpus: &[Gpu], script_time: Duration) -> String {
         script_time.as_secs(),
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::gpus::Gpus;
-
-    #[test]
-    fn settings_are_shell_assignments() {
-        let gpus = Gpu::of_node(0, &[Gpus::l40s(2)]);
-        assert_eq!(
-            settings(&gpus, Duration::from_secs(90)),
-            "HOST=softmig\nNODE=n1\nMINORS='0 1'\n\
-             USERS='alice:2001:alice:2001 bob:2002:bob:2002 carol:2003:carol:2003 dave:2004:dave:2004 \
-             erin:2005:course:3100 frank:2006:course:3100'\nSCRIPT_SECONDS=90\n"
-        );
-    }
-}

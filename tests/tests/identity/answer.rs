@@ -177,16 +177,3 @@ impl Answer {
 const SECOND_COPY: &str =
     "refused cuMemAlloc_v2: it is of a second copy of the driver: load the driver once (1)";
 const ON_ITS_GPUS: &str = "outside every job: limited as the jobs on its GPUs";
-
-#[test]
-fn lines_before_an_answer_belong_to_it() {
-    let text = "2026-11-21T06:45:40Z softmig[812] job 12: limited to 11366 MiB and 25 % of the time of each GPU (hard)\n\
-                2026-11-21T06:45:40Z softmig[812] job 12: refused cuMemAlloc_v2: it is of a second copy of the driver: load the driver once (1)\n\
-                whose: library=1 cuInit=0 copy=801\nwhose: library=0 cuInit=0 copy=201\n";
-    let answers = Answer::all(text).unwrap();
-    assert_eq!(
-        answers,
-        [Answer::limited(12, 11366, "25"), Answer::without_library()]
-    );
-    assert!(Answer::all("srun: error: no\n").is_err());
-}

@@ -99,11 +99,3 @@ fn a_part_is_chosen_by_its_uuid() {
         assert_eq!(allocate(5 << 30), Err(CUDA_ERROR_OUT_OF_MEMORY));
     });
 }
-
-#[test]
-fn whole_gpus_come_before_parts() {
-    let gpus = [Gpu::a100_divided(0, &["1g.5gb"]), Gpu::a100(1)];
-    fake(&Description::new(&gpus), || {
-        assert_eq!(devices(), Ok(vec!["22".into()]));
-    });
-}

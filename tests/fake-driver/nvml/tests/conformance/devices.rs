@@ -1,11 +1,9 @@
 //! NVML's beginning and end, and the names of GPUs.
 
 use softmig_driver_sys::nvml::*;
-use softmig_driver_sys::struct_version;
-use softmig_fake_node::{Answers, Description, Gpu, PLACE_VARIABLE};
 
 use crate::harness::*;
-use crate::{count, device, first_device, text};
+use crate::{count, first_device, text};
 
 /// The functions that the library knows.
 const LISTS: [&str; 2] = [
@@ -66,49 +64,5 @@ fn a_gpu_is_found_by_all_its_names() {
         assert_eq!(code, NVML_ERROR_INVALID_ARGUMENT);
         let code = cu!(nvmlDeviceGetName(device, [0u8; 4].as_mut_ptr(), 4u32));
         assert_eq!(code, NVML_ERROR_INSUFFICIENT_SIZE);
-    });
-}
-
-#[test]
-fn fenced_gpus_are_not_there() {
-    fake(&Description::new(&Gpu::several(4, Gpu::l40s)), || {
-        let place = std::path::PathBuf::from(std::env::var_os(PLACE_VARIABLE).unwrap());
-        std::fs::remove_file(place.with_file_name("nvidia0")).unwrap();
-        first_device();
-        assert_eq!(count(), 3);
-        let (mut minor, second) = (0u32, device(1));
-        ok!(nvmlDeviceGetMinorNumber(second, &raw mut minor));
-        assert_eq!(minor, 2);
-        assert_eq!(by_uuid(&Gpu::l40s(2).uuid), (0, second));
-        assert_eq!(by_uuid(&Gpu::l40s(0).uuid).0, NVML_ERROR_NOT_FOUND);
-    });
-}
-
-#[test]
-fn without_a_node_there_is_no_driver() {
-    fake(&Description::new(&[Gpu::l40s(0)]), || {
-        std::fs::remove_file(std::env::var_os(PLACE_VARIABLE).unwrap()).unwrap();
-        assert_eq!(cu!(nvmlInit_v2()), NVML_ERROR_DRIVER_NOT_LOADED);
-        assert_eq!(cu!(cuInit(0u32)), 100);
-    });
-}
-
-#[test]
-fn a_gpu_that_cannot_answer_has_its_own_error() {
-    let mut to_be_divided = Gpu::a100(0);
-    to_be_divided.mig_pending = Some(true);
-    let old = Gpu::l40s(1).answering(Answers::NoMemoryV2);
-    let lost = Gpu::l40s(2).answering(Answers::Nothing);
-    fake(&Description::new(&[to_be_divided, old, lost]), || {
-        let first = first_device();
-        let code = cu!(nvmlDeviceGetHandleByIndex_v2(2u32, &mut 0usize));
-        assert_eq!(code, NVML_ERROR_GPU_IS_LOST);
-        let mut memory: nvmlMemory_v2_t = zeroed();
-        memory.version = struct_version::<nvmlMemory_v2_t>(2);
-        let code = cu!(nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut memory));
-        assert_eq!(code, NVML_ERROR_NOT_SUPPORTED);
-        let (mut mode, mut pending) = (9u32, 9u32);
-        ok!(nvmlDeviceGetMigMode(first, &raw mut mode, &raw mut pending));
-        assert_eq!((mode, pending), (0, 1));
     });
 }

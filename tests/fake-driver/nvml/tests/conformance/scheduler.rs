@@ -130,32 +130,6 @@ fn a_group_that_yields_waits_for_one_slice_of_each_other() {
 }
 
 #[test]
-fn the_change_after_one_that_leaves_is_short() {
-    let stand = Stand::new();
-    let (first, second) = (stand.member(), stand.member());
-    let (one, two) = (first.queue(MS), second.queue(MS));
-    let start = first.process.now();
-    stand.pass(10 * MS);
-    assert_eq!(first.ended(one), Some(start + MS));
-    assert_eq!(second.ended(two), Some(start + MS + LEFT + MS));
-}
-
-#[test]
-fn a_group_alone_is_not_interrupted() {
-    let stand = Stand::new();
-    let only = stand.member();
-    let work = only.queue(200 * MS);
-    let start = only.process.now();
-    stand.pass(1000 * MS);
-    assert_eq!(only.ended(work), Some(start + 200 * MS));
-    // It stays while it has nothing to do: its next work begins at once.
-    let again = only.queue(MS);
-    stand.pass(2 * MS);
-    assert_eq!(only.ended(again), Some(start + 1001 * MS));
-    assert_eq!(stand.node.switches(0, 0).0.len(), 1);
-}
-
-#[test]
 fn held_channels_do_not_run_and_go_on_where_they_were() {
     let stand = Stand::new();
     let (held, other) = (stand.busy(2_000), stand.busy(2_000));

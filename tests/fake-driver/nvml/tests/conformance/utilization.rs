@@ -1,9 +1,6 @@
 //! What NVML says of the time that a GPU works.
 
-use std::time::Duration;
-
 use softmig_driver_sys::nvml::*;
-use softmig_fake_node::{Description, Gpu, MIB};
 
 use crate::first_device;
 use crate::harness::*;
@@ -43,35 +40,5 @@ fn work_shows_in_rates_and_samples() {
         assert!((50..=100).contains(&share), "{share}");
         let future = sample(device, u64::MAX >> 1);
         assert_eq!(future, Err(NVML_ERROR_NOT_FOUND));
-    });
-}
-
-#[test]
-fn accounts_are_kept_where_that_is_asked_for() {
-    let description = Description::new(&[Gpu::l40s(0)]).driven().accounting();
-    fake(&description, || {
-        node().advance(Duration::from_secs(100)).unwrap();
-        start();
-        let device = first_device();
-        assert_eq!(
-            (rate(device), sample(device, 0)),
-            (0, Err(NVML_ERROR_NOT_FOUND))
-        );
-        busy(kernel("busy"), 0, 250);
-        node().advance(Duration::from_secs(1)).unwrap();
-        assert_eq!(
-            (rate(device), sample(device, 0)),
-            (25, Ok((25, 101_000_000)))
-        );
-        let (mut pids, mut count) = ([0u32; 8], 8u32);
-        let (of, to) = (&raw mut count, pids.as_mut_ptr());
-        ok!(nvmlDeviceGetAccountingPids(device, of, to));
-        assert_eq!((count, pids[0]), (1, std::process::id()));
-        let mut account: nvmlAccountingStats_t = zeroed();
-        let to = &raw mut account;
-        ok!(nvmlDeviceGetAccountingStats(device, pids[0], to));
-        assert_eq!((account.maxMemoryUsage / MIB, account.isRunning), (370, 1));
-        let code = cu!(nvmlDeviceGetAccountingStats(device, 1u32, to));
-        assert_eq!(code, NVML_ERROR_NOT_FOUND);
     });
 }
