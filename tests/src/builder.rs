@@ -24,7 +24,6 @@ pub struct Builder {
     tag: Option<String>,
     gpus: Vec<Gpus>,
     gpus_of: BTreeMap<usize, Vec<Gpus>>,
-    cgroups: bool,
     job_submit: Option<bool>,
     cli_filter: Option<bool>,
     prolog: Option<bool>,
@@ -47,7 +46,6 @@ impl Builder {
             tag: None,
             gpus: vec![Gpus::l40s(4)],
             gpus_of: BTreeMap::new(),
-            cgroups: true,
             job_submit: None,
             cli_filter: None,
             prolog: None,
@@ -88,12 +86,6 @@ impl Builder {
     /// The GPUs of one node, counted from 0, where they differ.
     pub fn gpus_of(mut self, node: usize, kinds: impl IntoIterator<Item = Gpus>) -> Builder {
         self.gpus_of.insert(node, kinds.into_iter().collect());
-        self
-    }
-
-    /// Whether jobs are held in control groups and see only their own GPUs. Yes where this machine can.
-    pub fn cgroups(mut self, wanted: bool) -> Builder {
-        self.cgroups = wanted;
         self
     }
 
@@ -215,7 +207,7 @@ impl Builder {
             nodes: (0..self.nodes)
                 .map(|node| (format!("{tag}n{}", node + 1), kinds(node)))
                 .collect(),
-            cgroups: self.cgroups && cgroups_usable(),
+            cgroups: cgroups_usable(),
             job_submit: self.wanted(self.job_submit, "/etc/slurm/job_submit.lua"),
             cli_filter: self.wanted(self.cli_filter, "/etc/slurm/cli_filter.lua"),
             prolog: self.wanted(self.prolog, "/usr/libexec/softmig-prolog"),

@@ -181,7 +181,7 @@ pub(crate) fn run_as_root(tests: &mut Command) -> &mut Command {
 /// All crates but that of the tests on clusters.
 const CODE: [&str; 2] = ["--workspace", "--exclude=softmig-tests"];
 
-/// The crates of the driver that tests use, whose own tests say nothing about softmig.
+/// The crates of the driver that tests use. Their own tests are about drivers, not about softmig.
 const FAKE_DRIVER: [&str; 4] = [
     "softmig-fake-cuda",
     "softmig-fake-node",

@@ -49,6 +49,9 @@ fn the_variable_chooses_and_orders() {
     const NAME: &str = "CUDA_VISIBLE_DEVICES";
     let none = Err(CUDA_ERROR_NO_DEVICE);
     let description = Description::new(&Gpu::several(4, Gpu::l40s));
+    if is_real() {
+        return fake(&description, || {});
+    }
     for (variable, wanted) in [
         ("0", Ok(&["21"][..])),
         ("2,0", Ok(&["23", "21"][..])),
