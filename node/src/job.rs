@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_is_read_from_the_policys_field_first() {
+    fn the_tag_is_read_first_from_the_field_of_the_policy() {
         let whole = "my words softmig=1:whole";
         let slice = "softmig=1:l40s:1/4:11366:hard";
         let tag = |pairs: &[(&str, &str)], first| with(pairs).tags.by(first);

@@ -1,5 +1,5 @@
-//! What the GPU's own scheduler does, as it was measured on real ones. These tests ask the fake driver in each case: they
-//! drive its clock, so that each figure is exact.
+//! What the GPU's own scheduler does, as it was measured on real ones. These tests always ask the fake driver: they drive
+//! its clock, so that each figure is exact.
 
 use std::time::Duration;
 
