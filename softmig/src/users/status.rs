@@ -5,29 +5,26 @@ mod live;
 mod picture;
 mod slice_words;
 mod text;
-mod watch;
 
 use crate::ask::cluster::all::Cluster;
 use crate::ask::cluster::ask;
 use crate::ask::squeue::Job;
 use crate::files::policy_file;
-use crate::output::say;
+use crate::output::say::say;
 use crate::users::whose::{self, Whose};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use picture::{Picture, Shown};
-use softmig_node::slurmctld::Commands;
 use softmig_policy::Policy;
 use softmig_policy::config::clock;
 use softmig_policy::slurm::hostlist;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Shows what of each GPU is used and free, whose jobs have it, and why jobs wait
 ///
 /// Lists your own jobs, or for root all jobs; what others hold counts either way, as far as Slurm shows it. On a GPU node,
 /// you also see what your own slices there hold and used, and root and the group softmig that of each job; all users see it on
-/// any machine if the nodes' exporters answer.
+/// any machine if the nodes' exporters answer. 'watch -n 10 softmig status' shows it again every 10 seconds.
 ///
 /// Exit status: 0 done, 2 wrong usage, 1 Slurm does not answer, or knows no such node or user.
 #[derive(Args)]
@@ -37,10 +34,6 @@ pub(crate) struct Status {
     node: Option<String>,
     #[command(flatten)]
     whose: Whose,
-    /// Show it again every SECONDS (5 without a number), until you press q
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "5",
-          value_parser = clap::value_parser!(u64).range(2..=3600), conflicts_with = "json")]
-    watch: Option<u64>,
     /// Print one JSON object (docs/status.md)
     #[arg(long)]
     json: bool,
@@ -51,8 +44,6 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let commands = ask::commands()?;
-        // A mistake is told once, and not at each look.
         let nodes = self
             .node
             .as_deref()
@@ -67,26 +58,12 @@ impl Status {
         if nodes.as_ref().is_some_and(Vec::is_empty) {
             bail!("--node: the list is empty; name a node, such as gpu01");
         }
-        let look = || self.look(&commands, nodes.as_deref());
-        let Some(seconds) = self.watch else {
-            let picture = look()?;
-            if self.json {
-                say::line(format_args!("{}", json::encode(&picture)));
-            } else {
-                say::line(format_args!("{}", text::lines(&picture).join("\n")));
-            }
-            return Ok(());
-        };
-        watch::run(Duration::from_secs(seconds), || Ok(text::lines(&look()?)))
-    }
-
-    fn look(&self, commands: &Commands, nodes: Option<&[String]>) -> anyhow::Result<Picture> {
-        let mut cluster = ask::cluster(commands)?;
+        let mut cluster = ask::cluster(&ask::commands()?)?;
         if cluster.nodes.is_empty() {
             bail!("Slurm shows you no node with GPUs");
         }
         let shown = self.shown(&cluster)?;
-        if let Some(nodes) = nodes {
+        if let Some(nodes) = &nodes {
             only(&mut cluster, nodes)?;
         }
         let (policy, mut notes) = match policy_file::read(&self.policy) {
@@ -102,14 +79,21 @@ impl Status {
         let exporters = metrics.and_then(|metrics| metrics.exporters.as_ref());
         let (live, unknown) = live::figures(&cluster, &shown, exporters);
         notes.extend(unknown);
-        Ok(Picture {
+        let picture = Picture {
             live,
             cluster,
             policy,
             notes,
             shown,
             now: clock::now(),
-        })
+        };
+        let text = if self.json {
+            json::encode(&picture)
+        } else {
+            text::lines(&picture).join("\n")
+        };
+        say!("{text}");
+        Ok(())
     }
 
     fn shown(&self, cluster: &Cluster) -> anyhow::Result<Shown> {

@@ -142,42 +142,6 @@ fn status_says_who_has_what_and_why_others_wait(slurm: Slurm) -> Result<()> {
     let one = format!("--node={}", node(&cluster, 1));
     let one = cluster.run("alice", &["softmig", "status", &one])?.ok()?;
     assert_eq!(one.lines().count(), 2, "{one}");
-    watched(&cluster)
-}
-
-/// `--watch` has the terminal's screen to itself until a key ends it, and leaves it as it was. On a dumb terminal, as screen
-/// readers have it, it is text alone.
-fn watched(cluster: &Cluster) -> Result<()> {
-    let on_terminal = |term: &str, softmig: &str| -> Result<String> {
-        let script = format!("stty cols 80 rows 24; {softmig} status --watch=2");
-        let command = cluster.command("alice", &["script", "-qec", &script, "/dev/null"]);
-        Ok(command.env("TERM", term).stdin("Gq").output()?.stdout)
-    };
-    let screen = on_terminal("xterm", "softmig")?;
-    ensure!(screen.is_ascii(), "{screen:?}");
-    // `ESC [ ... m`: bold or reversed text, but no colour.
-    let styles = screen.split("\x1b[").skip(1).filter_map(|text| {
-        let end = text.find(|c: char| c.is_ascii_alphabetic())?;
-        text[end..].starts_with('m').then(|| &text[..end])
-    });
-    for style in styles.flat_map(|style| style.split(';')) {
-        // 39, 49 and 59 go back to the terminal's own colours.
-        let is_plain = |number: u32| number < 30 || [39, 49, 59].contains(&number);
-        let is_plain = style.is_empty() || style.parse().is_ok_and(is_plain);
-        ensure!(is_plain, "colour {style}: {screen:?}");
-    }
-    let begin = screen.find("\x1b[?1049h").context("no screen")?;
-    let end = screen.find("\x1b[?1049l").context("no end")?;
-    for text in ["CLASS", "q: end"] {
-        let at = screen.find(text);
-        ensure!(at.is_some_and(|at| begin < at && at < end), "{screen:?}");
-    }
-    let plain = on_terminal("dumb", "timeout 7 softmig")?;
-    ensure!(plain.matches("GPU 1").count() > 1, "{plain:?}");
-    ensure!(
-        plain.is_ascii() && !plain.contains('\x1b') && !plain.contains("q: end"),
-        "{plain:?}"
-    );
     Ok(())
 }
 
