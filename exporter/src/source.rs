@@ -70,7 +70,7 @@ impl Source {
 
     async fn ask(&self, window: &mut Window) -> anyhow::Result<Pages> {
         let node = monitor::ask(&self.socket).await?;
-        let mut page = softmig_metrics::page(&node);
+        let mut page = softmig_usage::metrics::page(&node);
         for view in &self.views {
             view.add(&mut page, &node, window);
         }

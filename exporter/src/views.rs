@@ -9,8 +9,8 @@ mod slurm_job;
 
 use crate::cli::View;
 use crate::window::Window;
-use softmig_metrics::Page;
 use softmig_usage::Node;
+use softmig_usage::metrics::Page;
 
 impl View {
     /// Adds its metrics.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod js1;
+pub mod metrics;
 pub mod summary;
 
 use serde::{Deserialize, Serialize};

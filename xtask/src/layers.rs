@@ -80,7 +80,6 @@ const CRATES: &[Layers] = &[
     Layers::one_room("job-submit/src"),
     Layers::one_room("node/epilog"),
     Layers::one_room("node/src"),
-    Layers::one_room("metrics/src"),
     Layers::one_room("nvml/src"),
     Layers::one_room("proof/src"),
     Layers::one_room("rm/src"),

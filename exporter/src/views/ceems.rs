@@ -2,7 +2,7 @@
 
 use super::card::index_and_name;
 use crate::window::Window;
-use softmig_metrics::Page;
+use softmig_usage::metrics::Page;
 use softmig_usage::{JobGpu, Node};
 
 pub(super) fn add(page: &mut Page, now: &Node, window: &Window) {

@@ -2,8 +2,8 @@
 
 use super::card::{HELP, figures, index_and_name};
 use crate::window::Window;
-use softmig_metrics::Page;
 use softmig_usage::Node;
+use softmig_usage::metrics::Page;
 
 const METRICS: [(&str, &str); 5] = [
     ("nvidia_gpu_memory_total_bytes", HELP[0]),

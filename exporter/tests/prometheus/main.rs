@@ -115,7 +115,7 @@ fn prometheus_says_of_four_slices_what_they_did() {
         end - STEP * f64::from(SCRAPES - 1 - scrape)
     });
 
-    let page = softmig_metrics::page(&node(end, SCRAPES - 1)).text();
+    let page = softmig_usage::metrics::page(&node(end, SCRAPES - 1)).text();
     promtool(&["check", "metrics"], &page, folder.path());
     let texts = path("texts");
     fs::create_dir(&texts).unwrap();

@@ -28,7 +28,7 @@ impl Textfile {
             self.trouble = None;
             return;
         };
-        let text = softmig_metrics::page(&tell()).text();
+        let text = softmig_usage::metrics::page(&tell()).text();
         let trouble = write(Path::new(path), owner, &text)
             .err()
             .map(|error| format!("writing {path}: {error}"));

@@ -70,7 +70,7 @@ fn node() -> Node {
 }
 
 fn text(node: &Node) -> String {
-    softmig_metrics::page(node).text()
+    softmig_usage::metrics::page(node).text()
 }
 
 #[test]

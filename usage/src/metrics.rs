@@ -1,15 +1,13 @@
 //! The usage of a node's GPUs in Prometheus' text format: for node_exporter's textfile and for `softmig-exporter`
 //! (docs/usage.md).
 
-#![forbid(unsafe_code)]
-
 mod gpu;
 mod page;
 mod slice;
 
 pub use page::{Family, Page};
 
-use softmig_usage::Node;
+use crate::Node;
 
 /// All of softmig's own metrics of a node.
 pub fn page(node: &Node) -> Page {

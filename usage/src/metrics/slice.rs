@@ -1,7 +1,7 @@
 //! The metrics of a job's slice of a GPU.
 
-use crate::page::Page;
-use softmig_usage::{Job, JobGpu, Node, Slice};
+use super::page::Page;
+use crate::{Job, JobGpu, Node, Slice};
 
 /// A job's slice on one GPU.
 type Of<'a> = (&'a Job, &'a Slice, &'a JobGpu);

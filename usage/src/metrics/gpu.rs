@@ -1,7 +1,7 @@
 //! The metrics of a GPU.
 
-use crate::page::Page;
-use softmig_usage::Node;
+use super::page::Page;
+use crate::Node;
 
 /// Adds the metrics of all GPUs.
 pub(crate) fn add(page: &mut Page, node: &Node) {
