@@ -1,7 +1,7 @@
 //! The monitor's answer: all of the node, as JSON, to all who may connect to its socket.
 
-use anyhow::{Context, ensure};
-use softmig_usage::{Node, VERSION};
+use anyhow::Context;
+use softmig_usage::Node;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -18,18 +18,7 @@ pub async fn ask(path: &Path) -> anyhow::Result<Node> {
     let text = timeout(PATIENCE, said(path))
         .await
         .context("softmig-monitor does not answer")??;
-    let node: Node = serde_json::from_slice(&text)
-        .context("the softmig-monitor that runs is of another version: restart it")?;
-    ensure!(
-        node.schema_version != 0,
-        "softmig-monitor has not measured yet; journalctl -t softmig-monitor may say why"
-    );
-    ensure!(
-        node.schema_version == VERSION,
-        "softmig-monitor answers in form {}, and this exporter reads form {VERSION}: upgrade both to one release",
-        node.schema_version
-    );
-    Ok(node)
+    Node::read(&text).map_err(|error| anyhow::anyhow!("softmig-monitor's answer {error}"))
 }
 
 async fn said(path: &Path) -> anyhow::Result<Vec<u8>> {

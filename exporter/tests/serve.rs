@@ -81,7 +81,7 @@ fn another_form_than_this_release_knows_is_not_guessed_at() {
     let (_exporter, url) = exporter(&socket, &["--listen=127.0.0.1:0"]);
     let (status, body) = get(address(&url), "/metrics");
     assert_eq!(status, 503);
-    assert!(body.contains("upgrade both to one release"), "{body}");
+    assert!(body.contains("one of the two programs is older"), "{body}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use softmig_fuzz::bytes;
-use softmig_monitor::status::TurnsStatus;
 use softmig_region::seat::{MOST_CHANNELS, Request, Seat};
 use softmig_region::{Ledger, calls, size};
+use softmig_usage::Node;
 
 /// Memory as pages are: aligned, and shared.
 #[repr(C, align(4096))]
@@ -35,16 +35,13 @@ fn requests_to_the_arbiter() {
 #[test]
 fn answers_of_the_monitor() {
     let valid = [
-        r#"{"error":null,"gpus":[{"index":0,"uuid":"GPU-1","shared_by":"turns","why":null,"jobs":[]}]}"#,
-        r#"{"error":"it does not run","gpus":[]}"#,
+        r#"{"schema_version":1,"gpus":[{"index":0,"uuid":"GPU-1","shared_by":"turns","why":null}]}"#,
+        r#"{"schema_version":1,"jobs":[{"job":7,"gpus":[{"seats":[{"pid":1}]}]}]}"#,
     ];
     bytes(2000, &valid, |bytes| {
-        if let Ok(turns) = serde_json::from_slice::<TurnsStatus>(bytes) {
-            let printed = serde_json::to_vec(&turns).unwrap();
-            assert_eq!(
-                serde_json::from_slice::<TurnsStatus>(&printed).unwrap(),
-                turns
-            );
+        if let Ok(node) = Node::read(bytes) {
+            let printed = serde_json::to_vec(&node).unwrap();
+            assert_eq!(Node::read(&printed).unwrap(), node);
         }
     });
 }

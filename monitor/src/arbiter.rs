@@ -7,7 +7,7 @@
 //! Processes of jobs with the device gate ask there as well to be let through it (`admissions`).
 //!
 //! Each GPU has a `gpu_state`. Where the GPU's own scheduler can be steered, [`crate::schedule::shares`] decides and `steering` does
-//! it. Elsewhere jobs take turns, as [`crate::schedule::turns`] decides. [`crate::status`] shows both.
+//! it. Elsewhere jobs take turns, as [`crate::schedule::turns`] decides.
 //!
 //! The arbiter keeps nothing but the list of channels that are held. When it ends, processes notice, and the next arbiter begins anew.
 
@@ -92,12 +92,6 @@ impl Arbiter {
         })
     }
 
-    /// How jobs share each GPU.
-    pub fn sharing(&self) -> BTreeMap<GpuId, Sharing> {
-        let gpus = self.gpus.all().into_iter();
-        gpus.map(|(id, gpu)| (id, gpu.sharing())).collect()
-    }
-
     /// The processes that have a seat at each GPU, and those that asked for one in vain.
     pub fn seats(&self) -> Seats {
         let mut seats = Seats {
@@ -126,12 +120,6 @@ impl Arbiter {
             (id, gpu.account())
         };
         self.gpus.all().into_iter().map(account).collect()
-    }
-
-    /// The state of each GPU's jobs.
-    pub fn status(&self) -> BTreeMap<GpuId, Vec<Tenant>> {
-        let gpus = self.gpus.all().into_iter();
-        gpus.map(|(id, gpu)| (id, gpu.tenants())).collect()
     }
 }
 
@@ -205,7 +193,7 @@ mod tests {
     fn sharing(settings: &Settings, id: GpuId) -> Sharing {
         let gpu = Gpus::default().get_or_start(id, settings).unwrap();
         gpu.end();
-        gpu.sharing()
+        gpu.account().sharing
     }
 
     #[test]

@@ -7,7 +7,6 @@
 //! - [`schedule`]: decides which job gets a GPU, and when.
 //! - [`gate`]: which processes may open GPUs.
 //! - [`arbiter`]: speaks with the processes of jobs, and steers GPUs as [`schedule`] decides.
-//! - [`status`]: what the daemon answers about that.
 //! - [`measure`]: what each job has on the node's GPUs.
 //! - [`enforce`]: ends what got past the library, when the administrator says so.
 //! - [`usage`]: adds up what each job has and had of GPUs, and gives it out.
@@ -22,7 +21,6 @@ pub mod jobs;
 pub mod measure;
 pub mod notify;
 pub mod schedule;
-pub mod status;
 pub mod usage;
 pub mod watch;
 

@@ -12,9 +12,7 @@ use softmig_monitor::enforce::tally::Tally;
 use softmig_monitor::gate::{self, Keeper};
 use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
-use softmig_monitor::status::{TurnsStatus, socket};
-use softmig_monitor::usage::Shared;
-use softmig_monitor::usage::acl::{self, Who};
+use softmig_monitor::usage::{Shared, socket};
 use softmig_monitor::watch::Watch;
 use softmig_node::dir::Dir;
 use softmig_node::node::Node;
@@ -23,15 +21,12 @@ use softmig_node::usage_socket;
 use softmig_policy::node::node_conf::Scheduler;
 use softmig_policy::node::paths::NODE_CONF;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
-use tracing::{error, info, warn};
-
-/// The daemon's socket for root, in the node's folder.
-const SOCKET: &str = "monitor.sock";
+use tracing::{error, info};
 
 /// The group whose members are told it.
 const GROUP: &str = "softmig";
@@ -65,9 +60,12 @@ fn be_outside() -> anyhow::Result<()> {
 
 /// Looks and tells.
 fn once(node: Node, json: bool) -> anyhow::Result<ExitCode> {
-    let turns = socket::ask(&node.run.join(SOCKET));
+    let usage = usage_socket::ask(&node);
     let mut report = Measure::new(node).report();
-    report.turns = Some(turns.with_indexes(&report.indexes()));
+    match usage {
+        Ok(usage) => report.usage = Some(usage),
+        Err(error) => report.usage_error = Some(error.to_string()),
+    }
     let text = if json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
@@ -106,17 +104,6 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     gate.round();
     let arbiter = Arc::new(arbiter(&node, gate.clone())?);
     let tally = Arc::new(Tally::default());
-    let status = {
-        let (arbiter, tally) = (Arc::clone(&arbiter), Arc::clone(&tally));
-        let tell = move || TurnsStatus {
-            ending: Some(tally.told()),
-            ..TurnsStatus::new(&arbiter.status(), &arbiter.sharing())
-        };
-        let path = node.run.join(SOCKET);
-        let listening = || format!("listening at {}", path.display());
-        const FOR_ROOT: Option<fn(&Path) -> std::io::Result<()>> = None;
-        socket::Server::start(&path, FOR_ROOT, tell).with_context(listening)?
-    };
     let (shared, usage) = give_out_usage(&node)?;
     let watch = Watch::new(node, Arc::downgrade(&arbiter), tally, shared);
     let (end, until) = channel();
@@ -137,7 +124,6 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     notify::stopping();
     info!("ends, by signal {}", signal.unwrap_or_default());
     drop(end);
-    drop(status);
     drop(usage);
     // Jobs learn it now, and go on with their own caps.
     drop(arbiter);
@@ -151,19 +137,10 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
 /// Answers clients that ask for the usage of GPUs: root, and the group if there is one.
 fn give_out_usage(node: &Node) -> anyhow::Result<(Arc<Shared>, socket::Server)> {
     let shared = Arc::new(Shared::default());
-    let told = Arc::clone(&shared);
     let path = node.run.join(usage_socket::NAME);
-    let group = uzers::get_group_by_name(GROUP);
-    let let_in = group.map(|group| {
-        move |path: &Path| {
-            let let_in = acl::let_in_at(path, Who::Group(group.gid()));
-            // Where there are no access lists, root alone is told.
-            let_in.unwrap_or_else(|why| warn!("the group {GROUP} is not told the usage: {why}"));
-            Ok(())
-        }
-    });
     let listening = || format!("listening at {}", path.display());
-    let server = socket::Server::start(&path, let_in, move || told.told());
+    let group = uzers::get_group_by_name(GROUP).map(|group| group.gid());
+    let server = socket::Server::start(&path, group, Arc::clone(&shared));
     Ok((shared, server.with_context(listening)?))
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`books`] adds up what the other rooms know, and keeps it until a job's conf goes. [`mod@ledger`] reads what the library says of a job's
 //! memory. [`files`] has the last figures on disk: for each job's user, and for the monitor that comes after this one. [`acl`] lets one
-//! user or group read what is root's, and [`notices`] says what is new.
+//! user or group read what is root's, [`notices`] says what is new, and
+//! [`socket`] tells all to those who ask.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +14,10 @@ mod cost_tests;
 pub mod files;
 pub mod ledger;
 pub mod notices;
+pub mod socket;
 
 use crate::arbiter::Arbiter;
+use crate::enforce::tally::Tally;
 use crate::measure::Sample;
 use crate::schedule::turns::Job;
 use books::{Books, Moment};
@@ -82,7 +85,7 @@ impl Keeper {
         &mut self,
         sample: &Sample,
         arbiter: Option<&Arbiter>,
-        findings: Vec<usage::Findings>,
+        tally: &Tally,
         policy: Option<&Policy>,
         to: &Shared,
     ) {
@@ -97,7 +100,7 @@ impl Keeper {
             policy,
         };
         let mut node = self.books.note(sample, &moment);
-        node.findings = findings;
+        (node.findings, node.ending) = (tally.findings(), Some(tally.told()));
         for event in self.notices.new_events(&node, Instant::now()) {
             // It stays in the figures.
             let _ = event.write(&self.node);
@@ -121,7 +124,7 @@ mod tests {
     /// The seconds for which the first job is known.
     fn known(keeper: &mut Keeper, sample: &Sample) -> f64 {
         let shared = Shared::default();
-        keeper.note(sample, None, Vec::new(), None, &shared);
+        keeper.note(sample, None, &Tally::default(), None, &shared);
         shared.told().jobs[0].gpus[0].known_seconds
     }
 
@@ -149,7 +152,7 @@ mod tests {
         let mut blind = Sample::default();
         blind.report.error = Some("no".into());
         keeper.written = None;
-        keeper.note(&blind, None, Vec::new(), None, &Shared::default());
+        keeper.note(&blind, None, &Tally::default(), None, &Shared::default());
         drop(keeper);
         let next = known(&mut Keeper::new(crowd.node.clone()), &sample);
         assert!(next >= last, "{next} after {last}");

@@ -185,9 +185,14 @@ impl Watch {
     /// Tells the usage, as of now.
     fn tell(&mut self, sample: &Sample) {
         let arbiter = self.probe.arbiter.upgrade();
-        let findings = self.tally.findings();
         let policy = self.settings.policy.as_ref();
-        (self.usage).note(sample, arbiter.as_deref(), findings, policy, &self.shared);
+        (self.usage).note(
+            sample,
+            arbiter.as_deref(),
+            &self.tally,
+            policy,
+            &self.shared,
+        );
         let path = self.settings.textfile.as_deref();
         let told = || self.shared.told();
         self.textfile.keep(path, self.node.owner, told);

@@ -142,8 +142,11 @@ impl Node {
     }
 
     fn tenants(&self) -> Vec<Tenant> {
-        let status = self.arbiter.as_ref().unwrap().status();
-        status.get(&GPU).cloned().unwrap_or_default()
+        let mut accounts = self.arbiter.as_ref().unwrap().accounts(|_| false);
+        accounts
+            .remove(&GPU)
+            .map(|it| it.tenants)
+            .unwrap_or_default()
     }
 
     fn wait_until(&self, is_so: impl Fn(&[Tenant]) -> bool) {

@@ -7,9 +7,9 @@ use softmig_monitor::measure::reading::{GpuReading, Kind, Memory, Reading, User}
 use softmig_monitor::measure::report::{Finding, Report};
 use softmig_monitor::measure::report_rows::rows;
 use softmig_monitor::measure::table;
-use softmig_monitor::status;
-use softmig_node::ending::{ByRule, Ending};
 use softmig_policy::node::job_conf::JobConf;
+use softmig_usage::ending::{ByRule, Ending};
+use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Seat, Slice, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;
@@ -176,76 +176,80 @@ fn everything_at_once() -> Report {
         ],
     );
     report.time = "2026-11-21T12:00:00Z".into();
-    report.turns = Some(turns().with_indexes(&report.indexes()));
+    report.usage = Some(usage());
     report
 }
 
-/// The daemon's answer about two GPUs, of which NVML shows one.
-fn turns() -> status::TurnsStatus {
-    let process = |pid| status::Process {
+/// The daemon's figures of three jobs on two GPUs, of which NVML shows one.
+fn usage() -> Node {
+    let slice = |shards, mode: &str| Slice {
+        r#type: "l40s".into(),
+        shards,
+        shards_per_gpu: 8,
+        mode: mode.into(),
+        memory_bytes: 0,
+    };
+    let job = |job, slice, gpu| Job {
+        job,
+        slice: Some(slice),
+        gpus: vec![gpu],
+        ..Job::default()
+    };
+    let seat = |pid| Seat {
         pid,
-        launches_without_turn: 0,
         shut_out_seconds: None,
     };
-    let busy = status::Job {
-        job: 12,
-        compute_percent: 25.0,
-        mode: "hard".into(),
+    let busy = JobGpu {
+        index: Some(0),
+        uuid: uuid(0),
         has_turn: true,
-        waits: false,
         known_seconds: 125.5,
         charged_seconds: 31.2,
         credit_seconds: 0.004,
         turns: 3120,
-        overruns: 0,
-        processes: vec![process(101), process(102)],
+        seats: vec![seat(101), seat(102)],
+        ..JobGpu::default()
     };
-    let stopped = status::Process {
+    let stopped = Seat {
         shut_out_seconds: Some(4.25),
-        ..process(103)
+        ..seat(103)
     };
-    let waiting = status::Job {
-        job: 13,
-        compute_percent: 12.5,
-        mode: "soft".into(),
+    let waiting = JobGpu {
         has_turn: false,
         waits: true,
         charged_seconds: 16.0,
         credit_seconds: -0.6,
         turns: 80,
         overruns: 1,
-        processes: vec![
-            stopped,
-            status::Process {
-                launches_without_turn: 7,
-                ..process(109)
-            },
-        ],
+        launches_without_turn: 7,
+        seats: vec![stopped, seat(109)],
         ..busy.clone()
     };
-    let idle = status::Job {
-        job: 19,
-        has_turn: false,
-        charged_seconds: 0.0,
-        credit_seconds: 0.02,
-        turns: 0,
-        processes: vec![process(111)],
-        ..busy.clone()
-    };
-    let gpu = |at, shared_by: &str, why: Option<&str>, jobs| status::SharedGpu {
+    let idle = JobGpu {
         index: None,
-        uuid: uuid(at),
-        shared_by: Some(shared_by.into()),
-        why: why.map(str::to_owned),
-        jobs,
+        uuid: uuid(7),
+        known_seconds: 125.5,
+        credit_seconds: 0.02,
+        seats: vec![seat(111)],
+        ..JobGpu::default()
     };
-    let why = Some("process 103 of job 13 cannot be steered");
-    status::TurnsStatus {
-        error: None,
-        gpus: vec![
-            gpu(7, "scheduler", None, vec![idle]),
-            gpu(0, "turns", why, vec![busy, waiting]),
+    Node {
+        schema_version: VERSION,
+        gpus: vec![GpuUsage {
+            uuid: uuid(0),
+            shared_by: Some("turns".into()),
+            why: Some("process 103 of job 13 cannot be steered".into()),
+            ..GpuUsage::default()
+        }],
+        jobs: vec![
+            job(19, slice(2, "hard"), idle),
+            job(12, slice(2, "hard"), busy),
+            job(13, slice(1, "soft"), waiting),
         ],
+        findings: vec![Findings {
+            kind: "memory".into(),
+            count: 3,
+        }],
         ending: Some(Ending {
             end: "no".into(),
             counted_seconds: 7200.0,
@@ -255,6 +259,7 @@ fn turns() -> status::TurnsStatus {
                 processes: 3,
             }],
         }),
+        ..Node::default()
     }
 }
 
@@ -317,17 +322,13 @@ fn a_node_without_anything_says_so() {
     let nobody = "no jobs, and no process uses a GPU\n";
     assert_eq!(table::text(&report), nobody);
     assert!(!report.is_incomplete());
-    for (turns, said) in [
-        (status::TurnsStatus::default(), "no job takes turns"),
-        (
-            status::TurnsStatus::unknown("nobody is there".into()),
-            "turns: nobody is there",
-        ),
-    ] {
-        report.turns = Some(turns);
-        assert_eq!(table::text(&report), format!("{nobody}\n{said}\n"));
-        assert!(!report.is_incomplete());
-    }
+    report.usage = Some(Node::default());
+    let said = format!("{nobody}\nno job takes turns\n");
+    assert_eq!(table::text(&report), said);
+    (report.usage, report.usage_error) = (None, Some("nobody is there".into()));
+    let said = format!("{nobody}\nno jobs are shown that share a GPU: nobody is there\n");
+    assert_eq!(table::text(&report), said);
+    assert!(!report.is_incomplete());
 }
 
 #[test]

@@ -50,9 +50,7 @@ fn of_run(node: &Node, job: &Job, commands: Option<&Commands>) -> Result<Option<
         return Ok(None);
     }
     let commands = commands.ok_or("no sacctmgr in /usr/bin, in /usr/local/bin or beside slurmd")?;
-    let Some(used) = usage_socket::ask(node) else {
-        return Err("the monitor gives no figures".to_string());
-    };
+    let used = usage_socket::ask(node).map_err(|error| error.to_string())?;
     Ok(
         summary(&used, job, start, clock::now()).map(|js1| Delivery {
             job: job.id.get(),

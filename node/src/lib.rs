@@ -24,7 +24,6 @@ pub mod allowance;
 pub mod clear;
 pub mod command;
 pub mod dir;
-pub mod ending;
 pub mod events;
 mod folder;
 pub mod gate;

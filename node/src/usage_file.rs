@@ -19,21 +19,13 @@ pub enum UsageError {
     /// The folder or the file cannot be read, or others could have written it.
     #[error(transparent)]
     Dir(#[from] DirError),
-    /// The file has no figures.
-    #[error("{} is not what the monitor writes: {error}", path.display())]
-    Garbled {
+    /// The file has no figures, or those of another release.
+    #[error("{} {error}", path.display())]
+    Read {
         /// The file.
         path: PathBuf,
         /// The fault.
-        error: serde_json::Error,
-    },
-    /// Another release wrote the file.
-    #[error("{} has form {form}, and this softmig reads form {}: one of the two programs is older", path.display(), usage::VERSION)]
-    OtherForm {
-        /// The file.
-        path: PathBuf,
-        /// Its form.
-        form: u32,
+        error: usage::ReadError,
     },
 }
 
@@ -50,15 +42,10 @@ pub fn read(node: &Node, id: JobId) -> Result<Option<usage::Node>, UsageError> {
         return Ok(None);
     };
     let path = path.join(NAME);
-    let told: usage::Node = match serde_json::from_slice(&text) {
-        Ok(told) => told,
-        Err(error) => return Err(UsageError::Garbled { path, error }),
-    };
-    let form = told.schema_version;
-    if form != usage::VERSION {
-        return Err(UsageError::OtherForm { path, form });
+    match usage::Node::read(&text) {
+        Ok(told) => Ok(Some(told)),
+        Err(error) => Err(UsageError::Read { path, error }),
     }
-    Ok(Some(told))
 }
 
 /// The job's own part of them; `None` also if they cannot be used.

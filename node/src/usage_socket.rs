@@ -2,7 +2,7 @@
 
 use crate::node::Node;
 use softmig_usage as usage;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc;
@@ -17,13 +17,27 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// An answer is far shorter.
 const LONGEST: u64 = 16 << 20;
 
-/// The figures; `None` where no monitor runs or answers in time, or where it does not tell this user.
-pub fn ask(node: &Node) -> Option<usage::Node> {
+/// Why the monitor's figures are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nothing listens.
+    #[error("softmig-monitor does not run")]
+    NotRunning,
+    /// It hangs, or does not tell this user.
+    #[error("softmig-monitor does not answer: {0}")]
+    NoAnswer(#[from] io::Error),
+    /// It has just started, or is of another release.
+    #[error("softmig-monitor's answer {0}")]
+    Read(#[from] usage::ReadError),
+}
+
+/// The monitor's figures.
+pub fn ask(node: &Node) -> Result<usage::Node, AskError> {
     asked(&node.run.join(NAME), PATIENCE)
 }
 
 /// A thread waits for the answer, so that this one can stop waiting.
-fn asked(socket: &Path, patience: Duration) -> Option<usage::Node> {
+fn asked(socket: &Path, patience: Duration) -> Result<usage::Node, AskError> {
     let (sender, receiver) = mpsc::channel();
     let socket = socket.to_path_buf();
     let ask = move || {
@@ -33,12 +47,17 @@ fn asked(socket: &Path, patience: Duration) -> Option<usage::Node> {
             Ok(bytes)
         });
         // This fails when it was too late.
-        let _ = sender.send(answer.ok());
+        let _ = sender.send(answer);
     };
-    std::thread::Builder::new().spawn(ask).ok()?;
-    let bytes = receiver.recv_timeout(patience).ok()??;
-    let node: usage::Node = serde_json::from_slice(&bytes).ok()?;
-    (node.schema_version == usage::VERSION).then_some(node)
+    std::thread::Builder::new().spawn(ask)?;
+    let late = |_| io::Error::from(ErrorKind::TimedOut);
+    match receiver.recv_timeout(patience).map_err(late)? {
+        Ok(bytes) => Ok(usage::Node::read(&bytes)?),
+        Err(error) => Err(match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => AskError::NotRunning,
+            _ => error.into(),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -52,7 +71,7 @@ mod tests {
     fn an_answer_of_this_form_is_read_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(NAME);
-        assert_eq!(asked(&path, PATIENCE), None);
+        assert!(matches!(asked(&path, PATIENCE), Err(AskError::NotRunning)));
         let listener = UnixListener::bind(&path).unwrap();
         let answers = [
             r#"{"schema_version":1,"node":"gpu01","jobs":[{"job":7}]}"#,
@@ -68,7 +87,7 @@ mod tests {
         });
         assert_eq!(asked(&path, PATIENCE).unwrap().jobs[0].job, 7);
         for _ in 1..answers.len() {
-            assert_eq!(asked(&path, PATIENCE), None);
+            assert!(matches!(asked(&path, PATIENCE), Err(AskError::Read(_))));
         }
         monitor.join().unwrap();
     }
@@ -79,7 +98,8 @@ mod tests {
         let path = folder.path().join(NAME);
         let listener = UnixListener::bind(&path).unwrap();
         let start = Instant::now();
-        assert_eq!(asked(&path, Duration::from_millis(100)), None);
+        let late = asked(&path, Duration::from_millis(100));
+        assert!(matches!(late, Err(AskError::NoAnswer(_))));
         assert!(start.elapsed() < Duration::from_secs(50));
         drop(listener);
     }

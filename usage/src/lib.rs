@@ -1,17 +1,21 @@
 //! The usage of a node's GPUs, as plain values.
 //!
-//! The monitor fills them in (softmig-monitor). The epilog, the `softmig` command and the exporter read them as JSON. This
-//! crate reads and writes no file.
+//! The monitor fills them in (softmig-monitor) and tells them as JSON: on its socket, and in files. The epilog, the `softmig`
+//! command and the exporter read that, and [`metrics`] makes Prometheus' text of it. This crate reads and writes no file.
 //!
 //! Memory is in bytes, time in seconds. Counters begin with the job and only grow. `None` says that a value is not known.
 
 #![forbid(unsafe_code)]
 
+pub mod ending;
 pub mod js1;
 pub mod metrics;
 pub mod summary;
 
+use ending::Ending;
 use serde::{Deserialize, Serialize};
+use softmig_policy::node::limits::Limits;
+use softmig_policy::node::size::MIB;
 
 /// The number of this form. A newer one can have more fields. If a field goes or changes its meaning, the number changes.
 pub const VERSION: u32 = 1;
@@ -37,9 +41,37 @@ pub struct Node {
     pub jobs: Vec<Job>,
     /// How many findings the monitor had since it started, by the rule's name.
     pub findings: Vec<Findings>,
+    /// The processes that it ended, or would have ended.
+    pub ending: Option<Ending>,
+}
+
+/// Why an answer or a file of the monitor's cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It has no figures.
+    #[error("is not what the monitor writes: {0}")]
+    Garbled(#[from] serde_json::Error),
+    /// It has not measured yet.
+    #[error("has no figures yet; 'journalctl -t softmig-monitor' may say why")]
+    Empty,
+    /// Another release wrote it.
+    #[error(
+        "has form {0}, and this softmig reads form {VERSION}: one of the two programs is older"
+    )]
+    OtherForm(u32),
 }
 
 impl Node {
+    /// Reads what the monitor wrote.
+    pub fn read(text: &[u8]) -> Result<Self, ReadError> {
+        let node: Self = serde_json::from_slice(text)?;
+        match node.schema_version {
+            VERSION => Ok(node),
+            0 => Err(ReadError::Empty),
+            form => Err(ReadError::OtherForm(form)),
+        }
+    }
+
     /// Each slice on each of its GPUs.
     pub fn slices(&self) -> impl Iterator<Item = (&Job, &Slice, &JobGpu)> {
         self.jobs.iter().flat_map(|job| {
@@ -67,6 +99,8 @@ pub struct GpuUsage {
     pub memory_used_bytes: Option<u64>,
     /// How jobs share it just now: `scheduler` or `turns`.
     pub shared_by: Option<String>,
+    /// The reason for turns, against the scheduler; `None` without one.
+    pub why: Option<String>,
     /// For how long the monitor has counted the following times.
     pub known_seconds: f64,
     /// The time that jobs were charged.
@@ -168,6 +202,18 @@ pub struct Slice {
     pub memory_bytes: u64,
 }
 
+impl From<&Limits> for Slice {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            r#type: limits.gpu_type().as_str().to_owned(),
+            shards: limits.share().shards(),
+            shards_per_gpu: limits.share().per_gpu(),
+            mode: limits.mode().as_str().to_owned(),
+            memory_bytes: u64::from(limits.memory_mib()) * MIB,
+        }
+    }
+}
+
 impl Slice {
     /// The part of each GPU's time that the job may have: 0.25 for a quarter.
     pub fn share(&self) -> f64 {
@@ -211,6 +257,22 @@ pub struct JobGpu {
     pub launches_without_turn: u64,
     /// Its processes on the GPU, by NVML.
     pub processes: u32,
+    /// Whether it has the turn; while it is steered, whether its channels run.
+    pub has_turn: bool,
+    /// Whether it wants the GPU and does not have it.
+    pub waits: bool,
+    /// The processes that the monitor shares the GPU among.
+    pub seats: Vec<Seat>,
+}
+
+/// A process that shares a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seat {
+    /// Its number.
+    pub pid: u32,
+    /// The time for which it gets no turn, because it did not say that its turn is over. Saying so ends that.
+    pub shut_out_seconds: Option<f64>,
 }
 
 /// How often a rule found something.

@@ -34,6 +34,7 @@ fn node() -> Node {
             overruns: 1,
             launches_without_turn: 2,
             processes: 1,
+            ..JobGpu::default()
         }],
     };
     let whole = Job {
@@ -59,13 +60,13 @@ fn node() -> Node {
         schema_version: softmig_usage::VERSION,
         time: 1060.0,
         node: "n1".into(),
-        error: None,
         gpus: vec![gpu(0, 7.5), gpu(1, 0.0)],
         jobs: vec![quarter, whole],
         findings: vec![Findings {
             kind: "memory".into(),
             count: 4,
         }],
+        ..Node::default()
     }
 }
 

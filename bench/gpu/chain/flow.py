@@ -168,7 +168,7 @@ class Chain:
         self.tell(1, start=time.monotonic() + 0.5, seconds=self.seconds, calibrated=self.calibrated)
         time.sleep(self.seconds - 1)
         # What the arbiter charged them so far.
-        held.kept["turns"] = self.looked().get("turns")
+        held.kept["usage"] = self.looked().get("usage")
         work = self.parts(names.values(), "work", 60 + self.seconds)
         during = self.monitor.holds()
         self.tell(2)

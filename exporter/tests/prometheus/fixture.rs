@@ -123,7 +123,6 @@ pub fn node(end: f64, scrape: u32) -> Node {
         schema_version: VERSION,
         time,
         node: "n1".into(),
-        error: None,
         gpus: vec![gpu(0, 1.0), gpu(1, 0.0)],
         jobs: QUARTERS
             .iter()
@@ -133,6 +132,7 @@ pub fn node(end: f64, scrape: u32) -> Node {
             kind: "memory".into(),
             count: (FOUND * known).round() as u64,
         }],
+        ..Node::default()
     }
 }
 
@@ -161,6 +161,7 @@ fn job(quarter: &Quarter, since: f64, known: f64) -> Job {
         overruns: count(quarter.overruns),
         launches_without_turn: count(quarter.without_turn),
         processes: 1,
+        ..JobGpu::default()
     };
     Job {
         job: quarter.job,

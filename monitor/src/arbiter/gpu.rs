@@ -15,7 +15,7 @@ use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::session::Session;
 use super::steering::{Scheduler, Unseated};
-use super::tenant::{Account, Sharing, Tenant};
+use super::tenant::Account;
 use crate::schedule::turns::{Job, Nanos, Rules, SeatId};
 
 /// A thread that waits for a process calls nothing deep.
@@ -87,10 +87,6 @@ impl Gpu {
         self.state().set_unseated(unseated);
     }
 
-    pub(super) fn sharing(&self) -> Sharing {
-        self.state().sharing()
-    }
-
     /// See [`GpuState::account`]. First all seats are polled: while a job is alone nothing may have happened for hours.
     pub(super) fn account(&self) -> Account {
         let mut state = self.state();
@@ -105,10 +101,6 @@ impl Gpu {
     /// See [`GpuState::forget`].
     pub(super) fn forget(&self, is_over: impl Fn(Job) -> bool) {
         self.state().forget(is_over);
-    }
-
-    pub(super) fn tenants(&self) -> Vec<Tenant> {
-        self.state().tenants()
     }
 
     /// Polls a seat and does what is to be done.

@@ -2,6 +2,7 @@
 
 use super::super::steering::Refused;
 use super::*;
+use crate::arbiter::Sharing;
 use crate::schedule::turns::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;
@@ -424,27 +425,29 @@ fn how_jobs_share_the_gpu_is_told() {
     };
     let scheduler = Scheduler::with(Steered::default(), folder.path());
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
-    assert_eq!(gpu.sharing(), Sharing::Turns(None));
+    assert_eq!(gpu.account().sharing, Sharing::Turns(None));
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));
     jobs.iter().for_each(|(sat, ..)| want_gpu(sat));
-    wait_until("they are steered", || gpu.sharing() == Sharing::Scheduler);
+    wait_until("they are steered", || {
+        gpu.account().sharing == Sharing::Scheduler
+    });
     // Of an older library: it tells of no channels.
     let third = Sat::down(&gpu, 3);
     let why = Sharing::Turns(Some("process 1 of job 3 cannot be steered".into()));
     want_gpu(&third);
-    wait_until("they take turns again", || gpu.sharing() == why);
+    wait_until("they take turns again", || gpu.account().sharing == why);
     gpu.end();
     let off = Scheduler::off([0; 16], "it ran on".into());
     let gpu = Gpu::start(Rules::default(), OtherGpus::default(), off).unwrap();
     let why = Sharing::Turns(Some("it ran on".into()));
-    assert_eq!(gpu.sharing(), why);
+    assert_eq!(gpu.account().sharing, why);
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));
     jobs.iter().for_each(|(sat, ..)| want_gpu(sat));
     wait_until("one of them has a turn", || {
         let mut seats = jobs.iter().map(|(sat, ..)| sat.seat());
         seats.any(|seat| seat.turn().load(SeqCst) & OPEN != 0)
     });
-    assert_eq!(gpu.sharing(), why);
+    assert_eq!(gpu.account().sharing, why);
     let mut seats = jobs.iter().map(|(sat, ..)| sat.seat());
     assert!(seats.all(|seat| seat.free().load(SeqCst) == 0));
     gpu.end();
@@ -462,7 +465,7 @@ fn steered_gpu(folder: &std::path::Path) -> (Arc<Gpu>, Steered) {
 fn a_debt_of_turns_is_paid_once() {
     let folder = tempfile::tempdir().unwrap();
     let (gpu, _) = steered_gpu(folder.path());
-    let owed = || gpu.tenants()[0].standing.credit;
+    let owed = || gpu.account().tenants[0].standing.credit;
     let first = Sat::down(&gpu, 1);
     first.want();
     wait_until("it has a turn", || {
@@ -481,7 +484,9 @@ fn a_debt_of_turns_is_paid_once() {
     use super::super::session::Channels;
     (gpu.state().session(seats[0])).set_channels(Channels::Known(vec![channel]));
     first.want();
-    wait_until("it is steered", || gpu.sharing() == Sharing::Scheduler);
+    wait_until("it is steered", || {
+        gpu.account().sharing == Sharing::Scheduler
+    });
     assert!(owed() < 0, "{}", owed());
     first.seat().wants_gpu().store(0, SeqCst);
     first.seat().tell_work(now().unsigned_abs(), false, 0);
@@ -512,7 +517,7 @@ fn an_error_that_passes_ends_steering_for_a_moment() {
     let (gpu, device) = steered_gpu(folder.path());
     let (first, ..) = steered_job(&gpu, 1);
     first.want();
-    let is_steered = || gpu.sharing() == Sharing::Scheduler;
+    let is_steered = || gpu.account().sharing == Sharing::Scheduler;
     wait_until("it is steered", is_steered);
     device.errors.lock().unwrap().push(TIMEOUT);
     wait_until("it takes turns", || {
@@ -556,7 +561,9 @@ fn channels_that_the_driver_kept_waiting_run_later() {
     // Of an older library: it tells of no channels.
     let third = Sat::down(&gpu, 3);
     third.want();
-    wait_until("they take turns", || gpu.sharing() != Sharing::Scheduler);
+    wait_until("they take turns", || {
+        gpu.account().sharing != Sharing::Scheduler
+    });
     wait_until("it runs", || !device.waits(*channel));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     gpu.end();
@@ -568,7 +575,9 @@ fn jobs_that_have_gone_leave_nothing_behind() {
     let (gpu, _) = steered_gpu(folder.path());
     let (first, ..) = steered_job(&gpu, 1);
     first.want();
-    wait_until("it is steered", || gpu.sharing() == Sharing::Scheduler);
+    wait_until("it is steered", || {
+        gpu.account().sharing == Sharing::Scheduler
+    });
     for number in 2..300 {
         let (sat, id, _) = steered_job(&gpu, number);
         sat.want();

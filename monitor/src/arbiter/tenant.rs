@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::settings::GpuId;
 use crate::schedule::turns::{Book, Job, JobStatus, Nanos};
 
-/// The state of a GPU's jobs, as [`super::Arbiter::status`] tells.
+/// The state of a GPU's jobs, as [`Account`] has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// The arbiter's knowledge.

@@ -1,9 +1,9 @@
 //! Counts what was ended, and what would have been.
 
 use crate::enforce::rules::Rule;
-use softmig_node::ending::{ByRule, Ending};
 use softmig_policy::config::monitor::End;
 use softmig_usage::Findings;
+use softmig_usage::ending::{ByRule, Ending};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

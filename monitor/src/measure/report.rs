@@ -3,12 +3,11 @@
 //! Amounts of memory are bytes. A `null` says that something is not known, or does not apply.
 
 use crate::measure::reading::Kind;
-use crate::status::TurnsStatus;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use softmig_usage::{self as usage, Slice};
 
 /// The number of this form. A newer one can have more fields; if one goes or changes its meaning, the number changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// All of a node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -27,8 +26,10 @@ pub struct Report {
     pub jobs: Vec<Job>,
     /// The use of GPUs outside every job, by user.
     pub users: Vec<User>,
-    /// The jobs that take turns on the GPUs, as the daemon says; `None` if it was not asked.
-    pub turns: Option<TurnsStatus>,
+    /// The daemon's figures; `None` if it was not asked or does not say them.
+    pub usage: Option<usage::Node>,
+    /// Why it does not say them.
+    pub usage_error: Option<String>,
 }
 
 /// A GPU.
@@ -126,23 +127,6 @@ pub enum Conf {
     Unreadable,
 }
 
-/// A slice.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Slice {
-    /// The type of the GPU.
-    pub r#type: String,
-    /// The job's shards of each GPU.
-    pub shards: u32,
-    /// The shards that make a GPU.
-    pub shards_per_gpu: u32,
-    /// The same in percent, rounded down to one decimal.
-    pub compute_percent: f64,
-    /// `hard` or `soft`.
-    pub mode: &'static str,
-    /// The limit on each GPU.
-    pub memory_bytes: u64,
-}
-
 /// A job on a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobGpu {
@@ -196,14 +180,6 @@ pub struct User {
 }
 
 impl Report {
-    /// Each GPU's index, by its UUID.
-    pub fn indexes(&self) -> BTreeMap<String, u32> {
-        self.gpus
-            .iter()
-            .filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index)))
-            .collect()
-    }
-
     /// Whether something could not be measured.
     pub fn is_incomplete(&self) -> bool {
         self.error.is_some() || self.gpus.iter().any(|gpu| gpu.error.is_some())

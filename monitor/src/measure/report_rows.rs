@@ -5,7 +5,7 @@ use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner};
 use crate::measure::reading::{self, Reading};
 use crate::measure::report::{
-    Conf, Finding, GpuReport, Holding, Job, JobGpu, Process, Report, Slice, State, User, VERSION,
+    Conf, Finding, GpuReport, Holding, Job, JobGpu, Process, Report, State, User, VERSION,
 };
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
@@ -187,7 +187,7 @@ fn job(
             Some(Ok(_)) => Conf::Whole,
         },
         conf_error: conf.and_then(|conf| conf.as_ref().err().cloned()),
-        slice: known.and_then(|conf| conf.limits.as_ref()).map(slice),
+        slice: known.and_then(|conf| conf.limits.as_ref()).map(Into::into),
         gpus: shown.chain(not_shown).map(judged).collect(),
     }
 }
@@ -262,17 +262,6 @@ fn assigned(conf: &JobConf, uuid: Option<&str>) -> Option<bool> {
 
 fn bytes(limits: &Limits) -> u64 {
     u64::from(limits.memory_mib()) * MIB
-}
-
-fn slice(limits: &Limits) -> Slice {
-    Slice {
-        r#type: limits.gpu_type().as_str().to_owned(),
-        shards: limits.share().shards(),
-        shards_per_gpu: limits.share().per_gpu(),
-        compute_percent: f64::from(limits.share().percent_tenths()) / 10.0,
-        mode: limits.mode().as_str(),
-        memory_bytes: bytes(limits),
-    }
 }
 
 fn user(uid: Option<u32>, held: BTreeMap<usize, Holding>) -> User {

@@ -1,10 +1,10 @@
 //! A report for people.
 
 use crate::measure::report::{Conf, Finding, GpuReport, Holding, Job, JobGpu, Report};
-use crate::status::{self, TurnsStatus};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use softmig_policy::node::size::MIB;
+use softmig_usage::{self as usage, GpuUsage, Node};
 use std::fmt::Write;
 
 /// Rounded up, so that a few bytes are not shown as 0.
@@ -43,35 +43,26 @@ pub fn text(report: &Report) -> String {
         text += "\n";
         text += &lines(&holders(report));
     }
-    if let Some(turns) = &report.turns {
+    if let Some(error) = &report.usage_error {
+        text += &format!("\nno jobs are shown that share a GPU: {error}\n");
+    }
+    if let Some(usage) = &report.usage {
         text += "\n";
-        text += &match &turns.error {
-            Some(error) => format!("turns: {error}\n"),
-            None if turns.gpus.is_empty() => "no job takes turns\n".into(),
-            None => lines(&takers(turns)) + &ways(turns),
-        };
+        text += &sharing(usage);
     }
     text
 }
 
-/// How jobs share each GPU just now.
-fn ways(turns: &TurnsStatus) -> String {
-    let way = |gpu: &status::SharedGpu| {
-        let name = gpu
-            .index
-            .map_or(gpu.uuid.clone(), |index| index.to_string());
-        let way = match (gpu.shared_by.as_deref()?, &gpu.why) {
-            ("scheduler", _) => "shared by its own scheduler".to_owned(),
-            (_, None) => "shared by turns".into(),
-            (_, Some(why)) => format!("shared by turns: {why}"),
-        };
-        Some(format!("GPU {name}: {way}\n"))
-    };
-    turns.gpus.iter().filter_map(way).collect()
-}
-
-/// The jobs that take turns.
-fn takers(turns: &TurnsStatus) -> Table {
+/// The jobs that share GPUs, and how each GPU is shared just now.
+fn sharing(usage: &Node) -> String {
+    let mut slices: Vec<_> = usage
+        .slices()
+        .filter(|(_, _, gpu)| !gpu.seats.is_empty())
+        .collect();
+    if slices.is_empty() {
+        return "no job takes turns\n".into();
+    }
+    slices.sort_by_key(|(job, _, gpu)| (gpu.index.unwrap_or(u32::MAX), job.job));
     let heading = [
         "GPU",
         "JOB",
@@ -86,44 +77,55 @@ fn takers(turns: &TurnsStatus) -> Table {
         "NOTE",
     ];
     let mut table = table(&heading, &[4, 5, 6, 7, 8]);
-    for gpu in &turns.gpus {
-        for job in &gpu.jobs {
-            let members: Vec<u32> = job.processes.iter().map(|it| it.pid).collect();
-            table.add_row([
-                number(gpu.index),
-                job.job.to_string(),
-                format!("{} % {}", job.compute_percent, job.mode),
-                match (job.has_turn, job.waits) {
-                    (true, _) => "has it",
-                    (false, true) => "waits",
-                    (false, false) => "-",
-                }
-                .into(),
-                format!("{:.1} s", job.charged_seconds),
-                format!("{:.1} s", job.known_seconds),
-                format!("{:.0} ms", job.credit_seconds * 1000.0),
-                job.turns.to_string(),
-                job.overruns.to_string(),
-                pids(&members),
-                note_on_turns(gpu, job),
-            ]);
-        }
+    for &(job, slice, gpu) in &slices {
+        let seats: Vec<u32> = gpu.seats.iter().map(|seat| seat.pid).collect();
+        table.add_row([
+            number(gpu.index),
+            job.job.to_string(),
+            format!(
+                "{} % {}",
+                (slice.share() * 1000.0).floor() / 10.0,
+                slice.mode
+            ),
+            match (gpu.has_turn, gpu.waits) {
+                (true, _) => "has it",
+                (false, true) => "waits",
+                (false, false) => "-",
+            }
+            .into(),
+            format!("{:.1} s", gpu.charged_seconds),
+            format!("{:.1} s", gpu.known_seconds),
+            format!("{:.0} ms", gpu.credit_seconds * 1000.0),
+            gpu.turns.to_string(),
+            gpu.overruns.to_string(),
+            pids(&seats),
+            note_on_sharing(gpu),
+        ]);
     }
-    table
+    let is_shared = |gpu: &&GpuUsage| slices.iter().any(|(_, _, own)| own.uuid == gpu.uuid);
+    let way = |gpu: &GpuUsage| {
+        let way = match (gpu.shared_by.as_deref()?, &gpu.why) {
+            ("scheduler", _) => "shared by its own scheduler".to_owned(),
+            (_, None) => "shared by turns".into(),
+            (_, Some(why)) => format!("shared by turns: {why}"),
+        };
+        Some(format!("GPU {}: {way}\n", gpu.index))
+    };
+    let ways = usage.gpus.iter().filter(is_shared).filter_map(way);
+    ways.fold(lines(&table), |text, way| text + &way)
 }
 
-fn note_on_turns(gpu: &status::SharedGpu, job: &status::Job) -> String {
+fn note_on_sharing(gpu: &usage::JobGpu) -> String {
     let mut notes = Vec::new();
-    for process in &job.processes {
-        if let Some(seconds) = process.shut_out_seconds {
-            let pid = process.pid;
+    for seat in &gpu.seats {
+        if let Some(seconds) = seat.shut_out_seconds {
+            let pid = seat.pid;
             notes.push(format!("{pid} did not answer: no turn for {seconds:.1} s"));
         }
     }
-    let launches = job.processes.iter().map(|it| it.launches_without_turn);
-    match launches.map(u64::from).sum() {
-        0u64 => {}
-        launches => notes.push(format!("{launches} launches without a turn")),
+    if gpu.launches_without_turn > 0 {
+        let launches = gpu.launches_without_turn;
+        notes.push(format!("{launches} launches without a turn"));
     }
     if gpu.index.is_none() {
         notes.push(format!("{} is not to be seen", gpu.uuid));

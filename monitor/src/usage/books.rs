@@ -1,11 +1,11 @@
 //! Each job's use of each GPU, until its conf goes.
 
 use super::ledger::key;
-use crate::arbiter::{Account, GpuId, Sharing, uuid};
+use crate::arbiter::{Account, GpuId, Member, Sharing, Tenant, uuid};
 use crate::jobs::confs::{About, Confs};
 use crate::measure::Sample;
 use crate::measure::report::{JobGpu, Report};
-use crate::schedule::turns::{Job, JobStatus, Nanos, Totals};
+use crate::schedule::turns::{Job, Nanos, Totals};
 use softmig_policy::Policy;
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
@@ -105,7 +105,7 @@ impl Books {
             error: sample.report.error.clone(),
             gpus,
             jobs,
-            findings: Vec::new(),
+            ..usage::Node::default()
         }
     }
 
@@ -144,15 +144,15 @@ impl Books {
             gpu.memory_used_bytes = seen.used_bytes;
         }
         for (uuid, (gpu, before)) in &mut self.gpus {
-            gpu.shared_by = None;
+            (gpu.shared_by, gpu.why) = (None, None);
             let Some(account) = accounts.get(uuid) else {
                 continue;
             };
-            let way = match account.sharing {
-                Sharing::Scheduler => "scheduler",
-                Sharing::Turns(_) => "turns",
+            let (way, why) = match &account.sharing {
+                Sharing::Scheduler => ("scheduler", None),
+                Sharing::Turns(why) => ("turns", why.clone()),
             };
-            gpu.shared_by = Some(way.into());
+            (gpu.shared_by, gpu.why) = (Some(way.into()), why);
             gpu.known_seconds = rounded(before.known_seconds + account.known_for.as_secs_f64());
             gpu.charged_seconds = sum(before.charged_seconds, account.book.charged);
             gpu.change_seconds = sum(before.change_seconds, account.book.change);
@@ -230,7 +230,8 @@ impl Books {
             let is_seen =
                 conf.limits.is_some() || row.is_some_and(|row| row.holding.memory_bytes.is_some());
             let account = accounts.get(&uuid);
-            let standing = account.and_then(|it| standing(it, id));
+            let tenant = account.and_then(|it| tenant(it, id));
+            let standing = tenant.map(|tenant| &tenant.standing);
             let all = account.and_then(|it| totals(it, id)).unwrap_or(past.last);
             let is_active = all.charged > past.last.charged || standing.is_some_and(|it| it.wishes);
             past.last = all;
@@ -262,6 +263,13 @@ impl Books {
                 launches_without_turn: before.launches_without_turn
                     + (all.launches_without_turn).saturating_sub(base.launches_without_turn),
                 processes: row.map_or(0, |row| row.holding.pids.len() as u32),
+                has_turn: standing.is_some_and(|it| it.holds),
+                waits: standing.is_some_and(|it| it.wishes && !it.holds),
+                seats: tenant
+                    .map_or(&[][..], |tenant| &tenant.members)
+                    .iter()
+                    .map(seat)
+                    .collect(),
                 uuid,
             }
         });
@@ -271,7 +279,7 @@ impl Books {
             user: about.user.clone(),
             account: about.account.clone(),
             since: seconds_since_1970(about.since),
-            slice: conf.limits.as_ref().map(slice),
+            slice: conf.limits.as_ref().map(Into::into),
             // The use of whole GPUs is not counted while no slice is on the node.
             idle_after_seconds: (conf.limits.as_ref()).and_then(|_| moment.idle_after(about)),
             gpus: gpus.collect(),
@@ -335,9 +343,17 @@ fn totals(account: &Account, job: u32) -> Option<Totals> {
         .map(|(_, totals)| totals)
 }
 
-fn standing(account: &Account, job: u32) -> Option<&JobStatus> {
-    let mut tenants = account.tenants.iter().map(|tenant| &tenant.standing);
-    tenants.find(|standing| standing.job == Job(job))
+fn tenant(account: &Account, job: u32) -> Option<&Tenant> {
+    let mut tenants = account.tenants.iter();
+    tenants.find(|tenant| tenant.standing.job == Job(job))
+}
+
+fn seat(member: &Member) -> usage::Seat {
+    let seconds = |time: Duration| rounded(time.as_secs_f64());
+    usage::Seat {
+        pid: member.pid,
+        shut_out_seconds: member.shut_out_for.map(seconds),
+    }
 }
 
 /// Whether one of the job's processes had the GPU since the last sample, by NVML.
@@ -350,21 +366,8 @@ fn is_busy(row: &JobGpu, sample: &Sample) -> bool {
 
 /// The job's user can write there: no more counts than the job can have.
 fn at_most(units: u64, limits: Option<&Limits>) -> u64 {
+    let memory = |limits: &Limits| u64::from(limits.memory_mib()) << 20;
     limits.map_or(0, |limits| units.saturating_mul(UNIT).min(memory(limits)))
-}
-
-fn memory(limits: &Limits) -> u64 {
-    u64::from(limits.memory_mib()) << 20
-}
-
-fn slice(limits: &Limits) -> usage::Slice {
-    usage::Slice {
-        r#type: limits.gpu_type().as_str().to_owned(),
-        shards: limits.share().shards(),
-        shards_per_gpu: limits.share().per_gpu(),
-        mode: limits.mode().as_str().to_owned(),
-        memory_bytes: memory(limits),
-    }
 }
 
 /// To the microsecond, which is what there is to see.

@@ -1,6 +1,7 @@
 //! The cost of telling the usage, without NVML's own time and without measuring, which `enforce::cost_tests` has.
 
 use super::{Keeper, Shared};
+use crate::enforce::tally::Tally;
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner};
 use crate::measure::Sample;
@@ -126,7 +127,7 @@ fn telling_costs() {
         if look % 5 == 0 {
             keeper.written = None;
         }
-        keeper.note(&sample, None, Vec::new(), None, &shared);
+        keeper.note(&sample, None, &Tally::default(), None, &shared);
     }
     let each = (used() - begin) / LOOKS;
     let told = shared.told();
@@ -162,7 +163,7 @@ fn a_week_of_jobs_needs_no_more_memory_than_its_first_day() {
         if look % LOOKS_A_JOB == 0 {
             crowd.turn_over();
         }
-        keeper.note(&crowd.sample(), None, Vec::new(), None, &shared);
+        keeper.note(&crowd.sample(), None, &Tally::default(), None, &shared);
         if look % LOOKS_A_DAY == 0 {
             days.push(resident_kib());
         }

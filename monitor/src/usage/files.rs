@@ -37,8 +37,7 @@ impl Files {
         let read = || {
             let run = Dir::open(&self.node.run, self.node.owner).ok()??;
             let text = run.read(ALL, LONGEST).ok()??;
-            let node: usage::Node = serde_json::from_slice(&text).ok()?;
-            (node.schema_version == usage::VERSION).then_some(node)
+            usage::Node::read(&text).ok()
         };
         read().unwrap_or_default()
     }

@@ -4,17 +4,12 @@ use anyhow::bail;
 use clap::Args;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use serde::Deserialize;
-use softmig_node::ending::Ending;
 use softmig_node::node::Node;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 /// Measures once what each job has of each GPU, and shows it.
 ///
@@ -97,29 +92,6 @@ pub(crate) fn running_version() -> Option<String> {
     Some(format!("{} ", version_of(Path::new(&exe))?))
 }
 
-/// How long its answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// An answer is far shorter.
-const LONGEST: u64 = 16 << 20;
-
-/// The monitor's figures of ended processes; `None` where it does not run, is older, or tells it to root alone.
-pub(crate) fn ending() -> Option<Ending> {
-    asked(&Node::this_machine().run.join("monitor.sock"))
-}
-
-fn asked(socket: &Path) -> Option<Ending> {
-    /// The part of its answer that is shown.
-    #[derive(Deserialize)]
-    struct Answer {
-        ending: Option<Ending>,
-    }
-    let daemon = UnixStream::connect(socket).ok()?;
-    daemon.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut said = Vec::new();
-    daemon.take(LONGEST).read_to_end(&mut said).ok()?;
-    serde_json::from_slice::<Answer>(&said).ok()?.ending
-}
-
 fn listens(path: &Path) -> Result<(), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -160,29 +132,5 @@ mod tests {
             Some(true)
         );
         assert_eq!(program("/usr/bin/bash"), None);
-    }
-
-    #[test]
-    fn an_answer_is_read_and_an_older_daemons_has_nothing() {
-        use std::io::Write;
-        use std::os::unix::net::UnixListener;
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("monitor.sock");
-        assert_eq!(asked(&path), None);
-        let listener = UnixListener::bind(&path).unwrap();
-        let ending = r#"{"end":"no","counted_seconds":2,"ended":0,"would_have_ended":[]}"#;
-        let answers = [
-            format!(r#"{{"gpus":[],"ending":{ending}}}"#),
-            r#"{"gpus":[]}"#.into(),
-        ];
-        let daemon = std::thread::spawn(move || {
-            for answer in answers {
-                let (mut client, _) = listener.accept().unwrap();
-                client.write_all(answer.as_bytes()).unwrap();
-            }
-        });
-        assert_eq!(asked(&path).unwrap().end, "no");
-        assert_eq!(asked(&path), None);
-        daemon.join().unwrap();
     }
 }

@@ -17,6 +17,7 @@ pub(crate) use settings::Settings;
 use softmig_node::gpu::installed;
 use softmig_node::job::JobId;
 use softmig_node::node::Node as NodeFolders;
+use softmig_node::usage_socket;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use softmig_policy::node::paths::NODE_CONF;
 
@@ -118,7 +119,9 @@ fn show() -> anyhow::Result<()> {
             monitor::START
         );
     }
-    if let Some(ending) = monitor::ending() {
+    if let Ok(told) = usage_socket::ask(&NodeFolders::this_machine())
+        && let Some(ending) = told.ending
+    {
         say!("           {ending}");
     }
     if softmig_gate::is_set_up(&NodeFolders::this_machine().gate) {

@@ -147,13 +147,15 @@ fn seats(node: &Node) -> Result<Vec<String>> {
     let words = ["/usr/libexec/softmig-monitor", "--once", "--json"];
     let said = node.run_as_root(&words)?;
     let report: Value = serde_json::from_str(&said.stdout).with_context(|| said.to_string())?;
-    let turns = &report["turns"];
     let mut found = Vec::new();
-    if !turns["error"].is_null() {
-        found.push(format!("the monitor does not answer: {}", turns["error"]));
+    if !report["usage_error"].is_null() {
+        found.push(format!(
+            "the monitor does not answer: {}",
+            report["usage_error"]
+        ));
     }
-    for gpu in turns["gpus"].as_array().into_iter().flatten() {
-        found.push(format!("seats on {}: {}", gpu["uuid"], gpu["jobs"]));
+    for job in report["usage"]["jobs"].as_array().into_iter().flatten() {
+        found.push(format!("the monitor knows of {job}"));
     }
     Ok(found)
 }

@@ -357,12 +357,9 @@ fn a_process_that_only_allocates_has_a_seat() -> Result<()> {
     site.cluster.wait_until("a seat", || {
         let said = node.run_as_root(&[MONITOR, "--once", "--json"])?.stdout;
         let report: serde_json::Value = serde_json::from_str(&said)?;
-        let gpus = report["turns"]["gpus"].as_array();
-        let mut jobs = gpus
-            .into_iter()
-            .flatten()
-            .flat_map(|gpu| gpu["jobs"].as_array());
-        Ok(jobs.any(|jobs| jobs.iter().any(|job| job["job"] == number)))
+        let jobs = report["usage"]["jobs"].as_array();
+        let mut jobs = jobs.into_iter().flatten();
+        Ok(jobs.any(|job| job["job"] == number && job["gpus"][0]["seats"][0].is_object()))
     })?;
     ensure!(
         site.drivers[NODE]

@@ -76,7 +76,7 @@ fn the_daemon_needs_no_driver_runs_once_and_ends_when_told() -> Result<()> {
     let machine = root().start()?;
     let node = &machine.nodes()[0];
     let socket = "/var/run/softmig/arbiter.sock";
-    let status = "/var/run/softmig/monitor.sock";
+    let usage = "/var/run/softmig/usage.sock";
     let softmig = |line: &str| on_node(&machine, &format!("softmig {line}"))?.ok();
     let alone = softmig("install --hook")?;
     let starts = "'systemctl enable --now softmig-monitor'";
@@ -96,7 +96,7 @@ fn the_daemon_needs_no_driver_runs_once_and_ends_when_told() -> Result<()> {
     );
     let owner = on_node(
         &machine,
-        &format!("stat -c '%F %U %a' {socket} {status} /var/run/softmig"),
+        &format!("stat -c '%F %U %a' {socket} {usage} /var/run/softmig"),
     )?;
     assert_eq!(
         owner.ok()?,

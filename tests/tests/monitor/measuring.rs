@@ -57,7 +57,7 @@ fn each_process_is_its_jobs_or_its_users(slurm: Slurm) -> Result<()> {
         (&json!(2001), &json!("slice"))
     );
     let slice = json!({
-        "type": "l40s", "shards": 1, "shards_per_gpu": 4, "compute_percent": 25.0, "mode": "hard",
+        "type": "l40s", "shards": 1, "shards_per_gpu": 4, "mode": "hard",
         "memory_bytes": QUARTER,
     });
     assert_eq!(alice["slice"], slice);
@@ -188,17 +188,17 @@ fn jobs_that_take_turns_are_shown(slurm: Slurm) -> Result<()> {
     let node = cluster.node(0);
     let _driver = node.start_driver()?;
     let (alone, _) = once(node)?;
-    let error = alone["turns"]["error"].as_str().unwrap_or_default();
+    let error = alone["usage_error"].as_str().unwrap_or_default();
     ensure!(error.contains("softmig-monitor does not run"), "{alone}");
 
     let daemon = Daemon::start(node)?;
-    let (idle, status) = once(node)?;
-    let turns = &idle["turns"];
-    assert_eq!(
-        (&turns["error"], &turns["gpus"]),
-        (&Value::Null, &json!([]))
-    );
-    assert_eq!(turns["ending"]["end"], "no", "{turns}");
+    let (idle, status) = cluster.wait_for("its figures", || {
+        let told = once(node)?;
+        Ok(told.0["usage"].is_object().then_some(told))
+    })?;
+    let usage = &idle["usage"];
+    assert_eq!(usage["jobs"], json!([]), "{usage}");
+    assert_eq!(usage["ending"]["end"], "no", "{usage}");
     assert_eq!(status, Some(0), "{idle}");
 
     let launches = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
@@ -206,26 +206,19 @@ fn jobs_that_take_turns_are_shown(slurm: Slurm) -> Result<()> {
     let (bobs, _) = job(&cluster, "bob", "gpu:l40s.2:1", &launches)?;
     let of = |id: u32| -> Result<Option<Value>> {
         let (report, _) = once(node)?;
-        let gpus = &report["turns"]["gpus"];
-        let Some(gpu) = gpus.get(0) else {
-            return Ok(None);
-        };
-        assert_eq!(gpu["uuid"], json!(node.gpus()[0].uuid), "{gpus}");
-        assert_eq!(gpu["index"], 0);
-        Ok(entry(&gpu["jobs"], "job", id).ok().cloned())
+        let job = entry(&report["usage"]["jobs"], "job", id).ok();
+        let gpu = job.map(|job| &job["gpus"][0]);
+        let is_it = |gpu: &&Value| gpu["uuid"] == json!(node.gpus()[0].uuid) && gpu["index"] == 0;
+        Ok(gpu.filter(is_it).cloned())
     };
     let wait_for = |id: u32, what: &str, is_so: &dyn Fn(&Value) -> bool| {
         cluster.wait_for(what, || Ok(of(id)?.filter(is_so)))
     };
     let works = |job: &Value| job["charged_seconds"].as_f64() > Some(0.1) && job["turns"] != 0;
     let bob = wait_for(bobs, "turns of bob's", &works)?;
-    assert_eq!(
-        (&bob["compute_percent"], &bob["mode"]),
-        (&json!(50.0), &json!("hard"))
-    );
+    assert_ne!(bob["seats"], json!([]), "{bob}");
     let alice = wait_for(alices, "turns of alice's", &works)?;
-    assert_eq!(alice["compute_percent"], 25.0);
-    let process = &alice["processes"][0];
+    let process = &alice["seats"][0];
     assert_eq!(
         (&process["pid"], &process["shut_out_seconds"]),
         (&json!(hers[0]), &Value::Null)
@@ -236,7 +229,7 @@ fn jobs_that_take_turns_are_shown(slurm: Slurm) -> Result<()> {
             .ok()
     };
     signal("-STOP")?;
-    let is_shut_out = |job: &Value| job["processes"][0]["shut_out_seconds"].is_f64();
+    let is_shut_out = |job: &Value| job["seats"][0]["shut_out_seconds"].is_f64();
     let alice = wait_for(alices, "a turn that is not given back", &is_shut_out)?;
     ensure!(alice["overruns"].as_u64() > Some(0), "{alice}");
     let said = node.run_as_root(&[MONITOR, "--once"])?.ok()?;

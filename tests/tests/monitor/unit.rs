@@ -56,8 +56,9 @@ fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
     let (id, pids) = job(&cluster, "alice", "gpu:l40s.4:1", &launches)?;
     let jobs = || -> Result<Vec<Value>> {
         let (report, _) = once(node)?;
-        let jobs = report["turns"]["gpus"][0]["jobs"].as_array().cloned();
-        Ok(jobs.unwrap_or_default())
+        let jobs = report["usage"]["jobs"].as_array().cloned();
+        let has_seat = |job: &Value| job["gpus"][0]["seats"][0].is_object();
+        Ok(jobs.into_iter().flatten().filter(has_seat).collect())
     };
     cluster.wait_until("its turn", || {
         Ok(jobs()?.iter().any(|job| job["job"] == id))

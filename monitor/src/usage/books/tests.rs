@@ -3,7 +3,7 @@
 use super::*;
 use crate::arbiter::Tenant;
 use crate::measure::report::{self, Conf, Holding};
-use crate::schedule::turns::Book;
+use crate::schedule::turns::{Book, JobStatus};
 use softmig_policy::node::limits::{Mode, Share};
 
 const GPU: GpuId = [7; 16];

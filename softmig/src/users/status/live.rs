@@ -4,7 +4,7 @@
 use super::picture::Shown;
 use crate::ask::cluster::all::Cluster;
 use crate::ask::node::Node;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -177,16 +177,10 @@ fn figures_of(agent: &Agent, exporters: &Exporters, node: &Node) -> anyhow::Resu
             ureq::Error::StatusCode(503) => anyhow::anyhow!("softmig-monitor does not answer"),
             error => anyhow::Error::from(error).context("asking softmig-exporter"),
         })?;
-    let reading = "reading softmig-exporter's answer";
     let text = answer.body_mut().with_config().limit(LONGEST).read_to_vec();
-    let figures: usage::Node = serde_json::from_slice(&text.context(reading)?).context(reading)?;
-    if figures.schema_version != usage::VERSION {
-        bail!(
-            "softmig-exporter answers in form {}, and this softmig reads form {}: one of the two is older",
-            figures.schema_version,
-            usage::VERSION
-        );
-    }
+    let text = text.context("reading softmig-exporter's answer")?;
+    let figures = usage::Node::read(&text)
+        .map_err(|error| anyhow::anyhow!("softmig-exporter's answer {error}"))?;
     ensure!(
         node.is_machine(&figures.node),
         "another machine answers there; see exporters in policy.toml"
@@ -308,7 +302,7 @@ mod tests {
         for (answer, why) in [
             (
                 "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"schema_version\":9}",
-                "softmig-exporter answers in form 9",
+                "softmig-exporter's answer has form 9",
             ),
             (
                 "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"schema_version\":1,\"node\":\"gpu07\"}",
@@ -316,7 +310,7 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\x1b[31m",
-                "reading softmig-exporter's answer",
+                "softmig-exporter's answer is not what the monitor writes",
             ),
             (
                 "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
