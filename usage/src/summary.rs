@@ -86,7 +86,7 @@ impl Summary {
             .map(|limits| Smaller {
                 limits,
                 holds_memory: peak <= u64::from(limits.memory_mib()) << 20,
-                holds_time: self.charged_seconds <= self.known_seconds * share(&limits),
+                holds_time: self.charged_seconds <= self.known_seconds * limits.share().fraction(),
             })
             .collect();
         let last = |is_it: fn(&&Smaller) -> bool| smaller.iter().rfind(is_it).copied();
@@ -156,10 +156,6 @@ impl fmt::Display for Smaller {
             (false, _) => " would not have held it",
         })
     }
-}
-
-fn share(limits: &Limits) -> f64 {
-    f64::from(limits.share().shards()) / f64::from(limits.share().per_gpu())
 }
 
 /// A time, from a file that may hold anything.

@@ -153,6 +153,11 @@ impl Share {
         amount.saturating_mul(self.shards() as u64) / self.per_gpu() as u64
     }
 
+    /// The part of a GPU: 0.25 for a quarter.
+    pub fn fraction(self) -> f64 {
+        f64::from(self.shards()) / f64::from(self.per_gpu())
+    }
+
     /// The percentage, rounded down to one decimal, in tenths: 125 is 12.5 %.
     pub const fn percent_tenths(self) -> u32 {
         self.shards() * 1000 / self.per_gpu()

@@ -27,7 +27,13 @@ impl Page {
         self.family(name, help, MetricType::COUNTER)
     }
 
-    fn family(&mut self, name: &'static str, help: &'static str, kind: MetricType) -> &mut Family {
+    /// A metric of this kind.
+    pub(super) fn family(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        kind: MetricType,
+    ) -> &mut Family {
         let at = self.0.len();
         let samples = Vec::new();
         self.0.push(Family {

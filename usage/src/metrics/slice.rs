@@ -2,111 +2,94 @@
 
 use super::page::Page;
 use crate::{Job, JobGpu, Node, Slice};
+use prometheus::proto::MetricType;
 
 /// A job's slice on one GPU.
 type Of<'a> = (&'a Job, &'a Slice, &'a JobGpu);
 
-/// A metric with one value for each slice.
-struct Metric {
-    name: &'static str,
-    help: &'static str,
-    is_counter: bool,
-    /// `None` where the value is not known.
-    value: fn(Of<'_>) -> Option<f64>,
-}
-
-impl Metric {
-    const fn gauge(
-        name: &'static str,
-        help: &'static str,
-        value: fn(Of<'_>) -> Option<f64>,
-    ) -> Self {
-        let is_counter = false;
-        Self {
-            name,
-            help,
-            is_counter,
-            value,
-        }
-    }
-
-    const fn counter(
-        name: &'static str,
-        help: &'static str,
-        value: fn(Of<'_>) -> Option<f64>,
-    ) -> Self {
-        let is_counter = true;
-        Self {
-            name,
-            help,
-            is_counter,
-            value,
-        }
-    }
-}
+/// A metric with one value for each slice: its kind, name and help, and the value, `None` where it is not known.
+type Metric = (
+    MetricType,
+    &'static str,
+    &'static str,
+    fn(Of<'_>) -> Option<f64>,
+);
 
 const METRICS: [Metric; 13] = [
-    Metric::gauge(
+    (
+        MetricType::GAUGE,
         "softmig_slice_memory_limit_bytes",
         "Memory that the slice may have on the GPU",
         |(_, slice, _)| Some(slice.memory_bytes as f64),
     ),
-    Metric::gauge(
+    (
+        MetricType::GAUGE,
         "softmig_slice_memory_used_bytes",
         "Memory that the job's processes have on the GPU, by NVML",
         |(_, _, gpu)| gpu.memory_bytes.map(|bytes| bytes as f64),
     ),
-    Metric::gauge(
+    (
+        MetricType::GAUGE,
         "softmig_slice_memory_peak_bytes",
         "The most memory that the job had on the GPU",
         |(_, _, gpu)| gpu.memory_peak_bytes.map(|bytes| bytes as f64),
     ),
-    Metric::gauge(
+    (
+        MetricType::GAUGE,
         "softmig_slice_share_ratio",
         "The part of the GPU's time that the slice may have",
         |(_, slice, _)| Some(slice.share()),
     ),
-    Metric::counter(
+    (
+        MetricType::COUNTER,
         "softmig_slice_gpu_seconds_total",
         "GPU time that the job was charged",
         |(_, _, gpu)| Some(gpu.charged_seconds),
     ),
-    Metric::counter(
+    (
+        MetricType::COUNTER,
         "softmig_slice_wait_seconds_total",
         "Time in which the job wanted the GPU and did not have it",
         |(_, _, gpu)| Some(gpu.waited_seconds),
     ),
-    Metric::counter(
+    (
+        MetricType::COUNTER,
         "softmig_slice_turns_total",
         "Turns that the job had on the GPU",
         |(_, _, gpu)| Some(gpu.turns as f64),
     ),
-    Metric::counter(
+    (
+        MetricType::COUNTER,
         "softmig_slice_overruns_total",
         "Turns that the job did not give back in time",
         |(_, _, gpu)| Some(gpu.overruns as f64),
     ),
-    Metric::counter(
+    (
+        MetricType::COUNTER,
         "softmig_slice_refused_allocations_total",
         "Allocations beyond the slice that the library refused, by its own count",
         |(_, _, gpu)| Some(gpu.refused as f64),
     ),
-    Metric::counter(
+    (
+        MetricType::COUNTER,
         "softmig_slice_launches_without_turn_total",
         "Launches without a turn, which keep the job from hanging, by the library's own count",
         |(_, _, gpu)| Some(gpu.launches_without_turn as f64),
     ),
-    Metric::gauge(
+    (
+        MetricType::GAUGE,
         "softmig_slice_debt_seconds",
         "GPU time that the job owes and has to wait for",
         |(_, _, gpu)| Some((-gpu.credit_seconds).max(0.0)),
     ),
-    Metric::gauge(
+    (
+        MetricType::GAUGE,
         "softmig_slice_idle_seconds",
         "Time since the job last used the GPU or wanted it",
         |(_, _, gpu)| Some(gpu.idle_seconds),
     ),
-    Metric::gauge(
+    (
+        MetricType::GAUGE,
         "softmig_slice_idle_limit_seconds",
         "The time without use after which the policy calls the slice idle",
         |(job, _, _)| job.idle_after_seconds,
@@ -131,14 +114,10 @@ pub(crate) fn add(page: &mut Page, node: &Node) {
         ]);
         info.add(&labels, 1.0);
     }
-    for metric in METRICS {
-        let family = if metric.is_counter {
-            page.counter(metric.name, metric.help)
-        } else {
-            page.gauge(metric.name, metric.help)
-        };
+    for (kind, name, help, value) in METRICS {
+        let family = page.family(name, help, kind);
         for (job, slice, gpu) in node.slices() {
-            if let Some(value) = (metric.value)((job, slice, gpu)) {
+            if let Some(value) = value((job, slice, gpu)) {
                 family.add(&Names::new(job, gpu).labels(), value);
             }
         }

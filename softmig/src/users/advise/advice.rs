@@ -1,6 +1,6 @@
 //! The savings by slices: the jobs of a history, counted and replayed.
 
-use super::catalogue::{Catalogue, Fit, Unknown, share};
+use super::catalogue::{Catalogue, Fit, Unknown};
 use super::replay::{self, Need};
 use crate::ask::sacct::{History, Job};
 use serde::Serialize;
@@ -167,7 +167,7 @@ pub(crate) fn advise(
             slice: format!("{kind}.{size}"),
             memory_mib: limits.memory_mib(),
             held,
-            saved_gpu_hours: held.gpu_hours * (1.0 - share(&limits)),
+            saved_gpu_hours: held.gpu_hours * (1.0 - limits.share().fraction()),
         };
         // The smallest slice first.
         let slices: Vec<OfSlice> = tally.slices.into_iter().rev().map(of_slice).collect();

@@ -153,7 +153,7 @@ impl Catalogue {
             return Fit::Unknown(Unknown::Utilization);
         };
         let mut held = held
-            .filter(|(_, limits)| utilization <= 100.0 * share(limits))
+            .filter(|(_, limits)| utilization <= 100.0 * limits.share().fraction())
             .peekable();
         if held.peek().is_none() {
             return Fit::Whole;
@@ -209,9 +209,4 @@ impl Catalogue {
         let look = || Some(uzers::get_user_by_name(&**user)?.primary_group_id());
         *self.groups.entry(user.clone()).or_insert_with(look)
     }
-}
-
-/// The part of a GPU: 0.25 for a quarter.
-pub(crate) fn share(limits: &Limits) -> f64 {
-    f64::from(limits.share().shards()) / f64::from(limits.share().per_gpu())
 }

@@ -1,6 +1,6 @@
 //! A job that has ended, by Slurm's accounting and by the summary that the epilog keeps there.
 
-use super::json::{Json, JsonEnded, JsonSmaller, VERSION};
+use super::json::{Json, JsonEnded};
 use super::lines;
 use crate::ask::sacct::one::{self, One};
 use crate::output::say::{counted, say};
@@ -107,15 +107,10 @@ impl<'a> Ended<'a> {
             refused: summary.map(|it| it.refused),
             utilization_percent: self.utilization(),
         };
-        let smaller = summary.and_then(|it| it.smaller(self.gpu?));
         let json = Json {
-            schema_version: VERSION,
             node: (nodes.len() == 1).then_some(&one.nodes),
-            job: None,
             ended: Some(ended),
-            allowed_seconds: summary.map(Summary::allowed_seconds),
-            smaller: smaller.and_then(|smaller| JsonSmaller::new(&smaller)),
-            sentence: summary.map(|it| it.sentence(self.gpu)),
+            ..Json::new(summary, self.gpu)
         };
         serde_json::to_string(&json).unwrap_or_default()
     }

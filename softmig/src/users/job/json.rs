@@ -2,14 +2,15 @@
 //! meaning.
 
 use serde::Serialize;
+use softmig_policy::config::gpu_types::GpuType;
 use softmig_usage as usage;
-use softmig_usage::summary::Smaller;
+use softmig_usage::summary::{Smaller, Summary};
 
 /// The form of the object.
-pub(super) const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// A job that runs here, or one that has ended.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Json<'a> {
     pub(super) schema_version: u32,
     /// `null` for a job that had several.
@@ -22,6 +23,20 @@ pub(super) struct Json<'a> {
     pub(super) allowed_seconds: Option<f64>,
     pub(super) smaller: Option<JsonSmaller>,
     pub(super) sentence: Option<String>,
+}
+
+impl Json<'_> {
+    /// The figures that a summary gives. `gpu` is the slice's type in the policy.
+    pub(super) fn new(summary: Option<&Summary>, gpu: Option<&GpuType>) -> Self {
+        let smaller = summary.and_then(|it| it.smaller(gpu?));
+        Self {
+            schema_version: VERSION,
+            allowed_seconds: summary.map(Summary::allowed_seconds),
+            smaller: smaller.and_then(|smaller| JsonSmaller::new(&smaller)),
+            sentence: summary.map(|it| it.sentence(gpu)),
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -60,7 +75,7 @@ pub(super) struct JsonSmaller {
 }
 
 impl JsonSmaller {
-    pub(super) fn new(smaller: &Smaller) -> Option<Self> {
+    fn new(smaller: &Smaller) -> Option<Self> {
         let share = smaller.limits.share();
         Some(Self {
             gres: format!(

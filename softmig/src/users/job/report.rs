@@ -1,12 +1,12 @@
 //! The report on one job: for people, and as JSON.
 
-use super::json::{Json, JsonSmaller, VERSION};
+use super::json::Json;
 use super::lines;
 use softmig_node::job::JobId;
 use softmig_policy::Policy;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_usage as usage;
-use softmig_usage::summary::{Size, Smaller, Summary};
+use softmig_usage::summary::{Size, Summary};
 use std::fmt;
 
 /// The figures of a job on this node.
@@ -37,23 +37,12 @@ impl<'a> Report<'a> {
         })
     }
 
-    fn smaller(&self) -> Option<Smaller> {
-        self.summary.as_ref()?.smaller(self.gpu?)
-    }
-
     /// A JSON object.
     pub(super) fn to_json(&self) -> String {
-        let summary = self.summary.as_ref();
         let json = Json {
-            schema_version: VERSION,
             node: Some(self.node),
             job: Some(self.job),
-            ended: None,
-            allowed_seconds: summary.map(Summary::allowed_seconds),
-            smaller: self
-                .smaller()
-                .and_then(|smaller| JsonSmaller::new(&smaller)),
-            sentence: summary.map(|summary| summary.sentence(self.gpu)),
+            ..Json::new(self.summary.as_ref(), self.gpu)
         };
         serde_json::to_string(&json).unwrap_or_default()
     }

@@ -156,10 +156,7 @@ impl Used {
             .as_ref()
             .and_then(|summary| summary.smaller(gpu?))
             .filter(|slice| slice.holds_memory && slice.holds_time);
-        let saves = smaller.map(|slice| {
-            let other = slice.limits.share();
-            (share - f64::from(other.shards()) / f64::from(other.per_gpu())).max(0.0)
-        });
+        let saves = smaller.map(|slice| (share - slice.limits.share().fraction()).max(0.0));
         let memory = job
             .used
             .peak_bytes
