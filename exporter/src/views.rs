@@ -73,7 +73,7 @@ impl View {
         let is_it = |card: &&GpuUsage| card.uuid == gpu.uuid;
         let card = node.gpus.iter().find(is_it);
         let name = card.and_then(|card| card.name.clone()).unwrap_or_default();
-        let index = index(gpu);
+        let index = gpu.index_label();
         if self == Self::SlurmJobExporter {
             return vec![
                 ("user", job.user_name()),
@@ -93,9 +93,4 @@ impl View {
             ("userid", job.uid.to_string()),
         ]
     }
-}
-
-/// NVML's index of a GPU, as text.
-fn index(gpu: &JobGpu) -> String {
-    gpu.index.map(|index| index.to_string()).unwrap_or_default()
 }

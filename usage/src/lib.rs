@@ -265,6 +265,15 @@ pub struct JobGpu {
     pub seats: Vec<Seat>,
 }
 
+impl JobGpu {
+    /// NVML's index as a label; empty for a GPU that NVML does not show.
+    pub fn index_label(&self) -> String {
+        self.index
+            .map(|index| index.to_string())
+            .unwrap_or_default()
+    }
+}
+
 /// A process that shares a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

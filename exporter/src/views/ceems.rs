@@ -1,6 +1,5 @@
 //! `ceems_compute_unit_gpu_index_flag`: the part of a GPU's figures that CEEMS counts for a job.
 
-use super::index;
 use crate::window::Window;
 use softmig_usage::metrics::Page;
 use softmig_usage::{JobGpu, Node};
@@ -19,7 +18,7 @@ pub(super) fn add(page: &mut Page, now: &Node, window: &Window) {
             // As CEEMS does it: by what Slurm gave.
             f64::from(slice.shards) / f64::from(shards.max(1))
         };
-        let index = index(gpu);
+        let index = gpu.index_label();
         let id = job.job.to_string();
         let host_index = format!("{}-gpu-{index}", now.node);
         let labels = [

@@ -1,16 +1,19 @@
 //! Nodes, and how much of their GPUs is used.
 
+use serde::Serialize;
 use softmig_policy::slurm::conf::printed_value as value;
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::placed::{Placed, Places};
 use std::collections::BTreeMap;
 
-/// A node, as Slurm's configuration has it or as a running Slurm prints it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A node, as Slurm's configuration has it or as a running Slurm prints it. What is written of it as JSON is documented
+/// (docs/status.md).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Node {
     /// Its name.
     pub(crate) name: String,
     /// Its host name, which the site may have named otherwise (NodeHostname).
+    #[serde(skip)]
     pub(crate) host: String,
     /// Its state, as Slurm says it: `IDLE+DRAIN`. Files say none.
     pub(crate) state: String,
@@ -19,37 +22,48 @@ pub(crate) struct Node {
     /// Its partitions.
     pub(crate) partitions: Vec<String>,
     /// Its GRES.
+    #[serde(skip)]
     pub(crate) gres: Vec<Configured>,
     /// Its CPUs, where they are known.
+    #[serde(skip)]
     pub(crate) cpus: Option<u64>,
     /// Its GPUs, by index.
+    #[serde(skip)]
     pub(crate) gpus: Vec<NodeGpu>,
     /// CPUs that no job has.
+    #[serde(skip)]
     pub(crate) free_cpus: Option<u64>,
     /// By type: shards that are used on GPUs that Slurm does not say.
+    #[serde(rename = "unplaced_shards")]
     pub(crate) unplaced: BTreeMap<String, u64>,
     /// By type: shards in use, where slurmctld counts them.
+    #[serde(skip)]
     pub(crate) allocated: BTreeMap<String, u64>,
 }
 
 /// A GPU, or an instance of MIG.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct NodeGpu {
     /// Its index on the node, as Slurm counts.
     pub(crate) index: u32,
     /// Its type; empty where Slurm knows none.
+    #[serde(rename = "type")]
     pub(crate) kind: String,
     /// Its shards; 0 or 1 where it is not shared.
     pub(crate) shards: u64,
     /// Whether a job has it as a whole.
+    #[serde(rename = "used_whole")]
     pub(crate) whole: bool,
     /// The shards that jobs have; `None` where some have, and Slurm does not say how many.
+    #[serde(rename = "shards_used")]
     pub(crate) used: Option<u64>,
     /// The jobs that have it or a part of it, as far as they are shown.
     pub(crate) jobs: Vec<u32>,
     /// Whether the node's line says its shards: not before 23.11.
+    #[serde(skip)]
     pub(crate) is_told: bool,
     /// Whether the node's line says that some of its shards are used.
+    #[serde(skip)]
     pub(crate) is_touched: bool,
 }
 

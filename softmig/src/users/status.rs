@@ -3,7 +3,6 @@
 mod json;
 mod live;
 mod picture;
-mod slice_words;
 mod text;
 
 use crate::ask::cluster::all::Cluster;

@@ -139,7 +139,7 @@ impl<'a> Names<'a> {
             job: job.job.to_string(),
             user: job.user_name(),
             account: job.account.as_deref().unwrap_or_default(),
-            gpu: gpu.index.map(|index| index.to_string()).unwrap_or_default(),
+            gpu: gpu.index_label(),
             uuid: &gpu.uuid,
         }
     }

@@ -3,6 +3,7 @@
 use crate::ask::cluster::all::Cluster;
 use crate::ask::node::{Node, NodeGpu};
 use crate::users::free::estimate::Estimate;
+use serde::Serialize;
 use softmig_policy::{Context, Limits, Policy, Request, Submitter, Verdict, decide};
 use std::collections::BTreeSet;
 
@@ -13,13 +14,16 @@ pub(super) struct Query {
     pub(super) now: i64,
 }
 
-/// A size that this person may have.
+/// A size that this person may have. What is written of it as JSON is documented (docs/status.md).
+#[derive(Serialize)]
 pub(super) struct Offer {
     /// As `--gres` takes it.
     pub(super) gres: String,
     /// The type.
+    #[serde(rename = "type")]
     pub(super) kind: String,
     /// Its limits; `None` for all of a GPU.
+    #[serde(skip)]
     pub(super) limits: Option<Limits>,
     /// The memory: of a slice the limit, else what CUDA can have; `None` where no policy says it.
     pub(super) memory_mib: Option<u32>,
@@ -28,6 +32,7 @@ pub(super) struct Offer {
     /// The nodes on which they could start.
     pub(super) nodes: Vec<String>,
     /// The partitions of these nodes.
+    #[serde(skip)]
     pub(super) partitions: BTreeSet<String>,
     /// Slurm's own word on when.
     pub(super) estimate: Option<Estimate>,

@@ -78,27 +78,21 @@ struct Json<'a> {
 
 #[derive(Serialize)]
 struct JsonOffer<'a> {
-    gres: &'a str,
-    r#type: &'a str,
+    #[serde(flatten)]
+    offer: &'a Offer,
     /// `null` for all of a GPU.
     shards: Option<u32>,
     shards_per_gpu: Option<u32>,
-    memory_mib: Option<u32>,
-    free: u64,
-    nodes: &'a [String],
-    estimate: Option<&'a Estimate>,
 }
 
 pub(super) fn json(offers: &[Offer], notes: &[String], time: i64) -> String {
-    let offers = offers.iter().map(|offer| JsonOffer {
-        gres: &offer.gres,
-        r#type: &offer.kind,
-        shards: offer.limits.map(|limits| limits.share().shards()),
-        shards_per_gpu: offer.limits.map(|limits| limits.share().per_gpu()),
-        memory_mib: offer.memory_mib,
-        free: offer.free,
-        nodes: &offer.nodes,
-        estimate: offer.estimate.as_ref(),
+    let offers = offers.iter().map(|offer| {
+        let share = offer.limits.map(|limits| limits.share());
+        JsonOffer {
+            offer,
+            shards: share.map(|share| share.shards()),
+            shards_per_gpu: share.map(|share| share.per_gpu()),
+        }
     });
     let json = Json {
         schema_version: VERSION,

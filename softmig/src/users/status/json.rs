@@ -1,12 +1,10 @@
 //! The JSON object of `--json`. A newer release may have more fields; `schema_version` changes when one goes or changes its
 //! meaning.
 
-use super::picture::Picture;
+use super::picture::{Holding, Picture};
 use crate::ask::cluster::purpose::Purpose;
-use crate::ask::cluster::reasons::Asker;
 use crate::ask::node::{Node, NodeGpu};
 use crate::ask::squeue::Job;
-use crate::users::status::slice_words::holding;
 use serde::Serialize;
 use softmig_usage as usage;
 
@@ -25,33 +23,20 @@ struct Status<'a> {
 
 #[derive(Serialize)]
 struct JsonNode<'a> {
-    name: &'a str,
-    /// Slurm's own word.
-    state: &'a str,
+    #[serde(flatten)]
+    node: &'a Node,
     /// Whether jobs start here.
     open: bool,
-    /// Why jobs do not start here.
-    reason: Option<&'a str>,
-    partitions: &'a [String],
     gpus: Vec<JsonGpu<'a>>,
-    /// Shards in use on GPUs that are not known, by type.
-    unplaced_shards: &'a std::collections::BTreeMap<String, u64>,
 }
 
 #[derive(Serialize)]
 struct JsonGpu<'a> {
-    index: u32,
-    r#type: &'a str,
+    #[serde(flatten)]
+    gpu: &'a NodeGpu,
     /// `shared`, `whole`, `mig` or `reserved`.
     purpose: &'static str,
     reserved_for: Option<String>,
-    shards: u64,
-    /// `null`: some are, and it is not known how many.
-    shards_used: Option<u64>,
-    /// Whether a job has all of it.
-    used_whole: bool,
-    /// The numbers of its jobs, as far as Slurm shows them.
-    jobs: &'a [u32],
 }
 
 #[derive(Serialize)]
@@ -88,20 +73,12 @@ struct Waits {
 }
 
 pub(super) fn encode(picture: &Picture) -> String {
-    let jobs = picture.cluster.jobs.iter();
+    let nodes = picture.cluster.nodes.iter();
     let status = Status {
         schema_version: VERSION,
         time: picture.now,
-        nodes: picture
-            .cluster
-            .nodes
-            .iter()
-            .map(|one| node(picture, one))
-            .collect(),
-        jobs: jobs
-            .filter(|job| picture.shown.has(job))
-            .map(|one| job(picture, one))
-            .collect(),
+        nodes: nodes.map(|one| node(picture, one)).collect(),
+        jobs: picture.listed().map(|one| job(picture, one)).collect(),
         notes: &picture.notes,
     };
     serde_json::to_string(&status).unwrap_or_default()
@@ -109,45 +86,29 @@ pub(super) fn encode(picture: &Picture) -> String {
 
 fn node<'a>(picture: &Picture, node: &'a Node) -> JsonNode<'a> {
     JsonNode {
-        name: &node.name,
-        state: &node.state,
+        node,
         open: node.closed().is_none(),
-        reason: node.reason.as_deref(),
-        partitions: &node.partitions,
         gpus: node.gpus.iter().map(|one| gpu(picture, one)).collect(),
-        unplaced_shards: &node.unplaced,
     }
 }
 
 fn gpu<'a>(picture: &Picture, gpu: &'a NodeGpu) -> JsonGpu<'a> {
-    let purpose = Purpose::of_type(picture.policy.as_ref(), &gpu.kind, gpu.shards, picture.now);
+    let (purpose, reserved_for) = match picture.purpose(gpu) {
+        Purpose::Shared => ("shared", None),
+        Purpose::Whole => ("whole", None),
+        Purpose::Mig => ("mig", None),
+        Purpose::Reserved(holder) => ("reserved", Some(holder)),
+    };
     JsonGpu {
-        index: gpu.index,
-        r#type: &gpu.kind,
-        purpose: match purpose {
-            Purpose::Shared => "shared",
-            Purpose::Whole => "whole",
-            Purpose::Mig => "mig",
-            Purpose::Reserved(_) => "reserved",
-        },
-        reserved_for: match purpose {
-            Purpose::Reserved(holder) => Some(holder),
-            Purpose::Shared | Purpose::Whole | Purpose::Mig => None,
-        },
-        shards: gpu.shards,
-        shards_used: gpu.used,
-        used_whole: gpu.whole,
-        jobs: &gpu.jobs,
+        gpu,
+        purpose,
+        reserved_for,
     }
 }
 
 fn job<'a>(picture: &'a Picture, job: &'a Job) -> JsonJob<'a> {
-    let holding = holding(picture.policy.as_ref(), job);
-    let asker = Asker {
-        policy: picture.policy.as_ref(),
-        user: picture.shown.own.as_deref(),
-    };
-    let waits = job.waits().then(|| asker.why(job));
+    let Holding { what, limits } = picture.holding(job);
+    let waits = job.waits().then(|| picture.why(job));
     let known = |word: &'a str| Some(word).filter(|word| !word.is_empty());
     JsonJob {
         job: job.id,
@@ -158,12 +119,10 @@ fn job<'a>(picture: &'a Picture, job: &'a Job) -> JsonJob<'a> {
         qos: known(&job.qos),
         partition: &job.partition,
         state: &job.state,
-        gpus: holding.what,
+        gpus: what,
         shards: job.slice().map(|(_, shards)| shards),
-        memory_mib: holding.memory_mib,
-        percent: holding
-            .percent
-            .map(|percent| f64::from(percent.0.percent_tenths()) / 10.0),
+        memory_mib: limits.map(|limits| limits.memory_mib()),
+        percent: limits.map(|limits| f64::from(limits.share().percent_tenths()) / 10.0),
         start: job.start.as_deref(),
         waits: waits.map(|(words, code)| Waits { code, words }),
         live: picture.live(job),

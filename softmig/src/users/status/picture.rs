@@ -1,9 +1,11 @@
 //! All that `softmig status` shows.
 
 use crate::ask::cluster::all::Cluster;
-use crate::ask::node::Node;
+use crate::ask::cluster::purpose::Purpose;
+use crate::ask::cluster::reasons::Asker;
+use crate::ask::node::{Node, NodeGpu};
 use crate::ask::squeue::Job;
-use softmig_policy::Policy;
+use softmig_policy::{Limits, Policy};
 use softmig_usage as usage;
 
 /// All that is shown.
@@ -32,7 +34,49 @@ impl Shown {
     }
 }
 
+/// A job's part of each of its GPUs.
+pub(super) struct Holding {
+    /// `l40s.4`, `gpu:l40s:1`.
+    pub(super) what: String,
+    /// What a slice may have, by the policy.
+    pub(super) limits: Option<Limits>,
+}
+
 impl Picture {
+    /// The jobs that are listed.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Job> {
+        self.cluster.jobs.iter().filter(|job| self.shown.has(job))
+    }
+
+    /// The purpose of a GPU.
+    pub(super) fn purpose(&self, gpu: &NodeGpu) -> Purpose {
+        Purpose::of_type(self.policy.as_ref(), &gpu.kind, gpu.shards, self.now)
+    }
+
+    /// Why a job waits, and Slurm's own word for it.
+    pub(super) fn why(&self, job: &Job) -> (String, String) {
+        let asker = Asker {
+            policy: self.policy.as_ref(),
+            user: self.shown.own.as_deref(),
+        };
+        asker.why(job)
+    }
+
+    /// A job's GPUs, and what it may have of each.
+    pub(super) fn holding(&self, job: &Job) -> Holding {
+        let policy = self.policy.as_ref();
+        let slice = job.slice().and_then(|(kind, shards)| {
+            let gpu = policy?.gpu(kind?)?;
+            let limits = gpu.limits(u32::try_from(shards).ok()?).ok();
+            Some((gpu.name(), gpu.slice_of_shards(shards), limits))
+        });
+        let (kind, size, limits) = slice.unwrap_or(("", None, None));
+        Holding {
+            what: size.map_or_else(|| job.gpus(), |size| format!("{kind}.{size}")),
+            limits,
+        }
+    }
+
     /// The class whose limits a job has.
     pub(super) fn class(&self, job: &Job) -> Option<String> {
         let policy = self.policy.as_ref()?;

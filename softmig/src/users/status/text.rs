@@ -1,13 +1,11 @@
 //! The plain form: ASCII, without colour, in 80 columns where names are short.
 
-use super::picture::Picture;
+use super::picture::{Holding, Picture};
 use crate::ask::cluster::purpose::Purpose;
-use crate::ask::cluster::reasons::Asker;
 use crate::ask::node::{Node, NodeGpu};
 use crate::ask::squeue::Job;
 use crate::output::say::{plain, wrapped};
 use crate::output::table::columns;
-use crate::users::status::slice_words::{Holding, holding};
 use softmig_policy::slurm::hostlist;
 use softmig_usage::summary::{Size, Summary};
 use std::collections::{BTreeSet, HashMap};
@@ -107,7 +105,7 @@ fn body(picture: &Picture, node: &Node, rows: &JobRows) -> Vec<String> {
 
 /// "1 of 4 shards free".
 fn use_of(picture: &Picture, node: &Node, gpu: &NodeGpu) -> String {
-    let purpose = Purpose::of_type(picture.policy.as_ref(), &gpu.kind, gpu.shards, picture.now);
+    let purpose = picture.purpose(gpu);
     let state = if gpu.whole {
         match purpose {
             Purpose::Shared => "used as a whole".to_string(),
@@ -153,32 +151,16 @@ struct JobRows {
 
 impl JobRows {
     fn new(picture: &Picture) -> Self {
-        let placed: BTreeSet<u32> = picture
-            .cluster
-            .nodes
-            .iter()
-            .flat_map(|node| &node.gpus)
-            .flat_map(|gpu| gpu.jobs.clone())
-            .collect();
-        let mut jobs: Vec<&Job> = picture
-            .cluster
-            .jobs
-            .iter()
-            .filter(|job| placed.contains(&job.id) && picture.shown.has(job))
-            .collect();
+        let gpus = picture.cluster.nodes.iter().flat_map(|node| &node.gpus);
+        let placed: BTreeSet<u32> = gpus.flat_map(|gpu| gpu.jobs.clone()).collect();
+        let mut jobs: Vec<&Job> = picture.listed().collect();
+        jobs.retain(|job| placed.contains(&job.id));
         jobs.sort_by_key(|job| job.id);
-        if jobs.is_empty() {
-            return Self {
-                head: None,
-                rows: HashMap::new(),
-                placed,
-            };
-        }
         let head = ["JOB", "USER", "CLASS", "HAS", "MEMORY", "TIME", "SINCE"].map(str::to_string);
         let cells = jobs.iter().map(|job| row(picture, job));
         let table: Vec<[String; 7]> = [head].into_iter().chain(cells).collect();
         let mut lines = columns(&table, 4).into_iter();
-        let head = lines.next();
+        let head = lines.next().filter(|_| !jobs.is_empty());
         let rows = jobs.iter().zip(lines).map(|(job, line)| {
             let lines = [line].into_iter().chain(used(picture, job));
             (job.id, lines.collect())
@@ -203,19 +185,15 @@ impl JobRows {
 }
 
 fn row(picture: &Picture, job: &Job) -> [String; 7] {
-    let Holding {
-        what,
-        memory_mib,
-        percent,
-    } = holding(picture.policy.as_ref(), job);
+    let Holding { what, limits } = picture.holding(job);
     let unknown = || "-".to_string();
     [
         job.name.clone(),
         job.user.clone(),
         picture.class(job).unwrap_or_else(unknown),
         what,
-        memory_mib.map_or_else(unknown, |mib| format!("{mib} MiB")),
-        percent.map_or_else(unknown, |percent| format!("{percent} %")),
+        limits.map_or_else(unknown, |of| format!("{} MiB", of.memory_mib())),
+        limits.map_or_else(unknown, |of| format!("{} %", of.percent())),
         since(job).unwrap_or_else(unknown),
     ]
 }
@@ -252,60 +230,35 @@ fn since(job: &Job) -> Option<String> {
 
 /// Jobs that run, and of which Slurm does not say the GPU.
 fn elsewhere(picture: &Picture, rows: &JobRows) -> Vec<String> {
-    let mut jobs: Vec<&Job> = picture
-        .cluster
-        .jobs
-        .iter()
-        .filter(|job| !job.waits() && picture.shown.has(job) && !rows.placed.contains(&job.id))
-        .collect();
+    let mut jobs: Vec<&Job> = picture.listed().collect();
+    jobs.retain(|job| !job.waits() && !rows.placed.contains(&job.id));
     jobs.sort_by_key(|job| job.id);
     if jobs.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![
-        String::new(),
-        "Running, on GPUs that Slurm does not say".to_string(),
-    ];
-    lines.extend(columns(
-        &jobs.iter().map(|job| row(picture, job)).collect::<Vec<_>>(),
-        4,
-    ));
-    lines
+    let title = "Running, on GPUs that Slurm does not say".to_string();
+    let cells: Vec<_> = jobs.iter().map(|job| row(picture, job)).collect();
+    [vec![String::new(), title], columns(&cells, 4)].concat()
 }
 
 /// The jobs that wait, each with the reason below it.
 fn waiting(picture: &Picture) -> Vec<String> {
-    let jobs: Vec<&Job> = picture
-        .cluster
-        .jobs
-        .iter()
-        .filter(|job| job.waits() && picture.shown.has(job))
-        .collect();
+    let jobs: Vec<&Job> = picture.listed().filter(|job| job.waits()).collect();
     if jobs.is_empty() {
         return Vec::new();
     }
-    let asker = Asker {
-        policy: picture.policy.as_ref(),
-        user: picture.shown.own.as_deref(),
+    let cells = |job: &&Job| {
+        let expected = since(job).map_or("start not known".to_string(), |start| {
+            format!("start expected {start}")
+        });
+        let what = picture.holding(job).what;
+        [job.name.clone(), job.user.clone(), what, expected]
     };
-    let table: Vec<[String; 4]> = jobs
-        .iter()
-        .map(|job| {
-            let expected = since(job).map_or("start not known".to_string(), |start| {
-                format!("start expected {start}")
-            });
-            [
-                job.name.clone(),
-                job.user.clone(),
-                holding(picture.policy.as_ref(), job).what,
-                expected,
-            ]
-        })
-        .collect();
+    let table: Vec<[String; 4]> = jobs.iter().map(cells).collect();
     let mut lines = vec![String::new(), "Waiting".to_string()];
     for (line, job) in columns(&table, 4).into_iter().zip(jobs) {
         lines.push(line);
-        let (words, code) = asker.why(job);
+        let (words, code) = picture.why(job);
         lines.extend(wrapped(&format!("      {words} [{code}]"), WIDTH, 6));
     }
     lines
@@ -313,12 +266,10 @@ fn waiting(picture: &Picture) -> Vec<String> {
 
 /// How many jobs of others there are.
 fn not_listed(picture: &Picture) -> Vec<String> {
-    let others = picture
-        .cluster
-        .jobs
-        .iter()
-        .filter(|job| !picture.shown.has(job));
-    let (waiting, running): (Vec<&Job>, Vec<&Job>) = others.partition(|job| job.waits());
+    let mut others: Vec<&Job> = picture.cluster.jobs.iter().collect();
+    others.retain(|job| !picture.shown.has(job));
+    let (waiting, running): (Vec<&Job>, Vec<&Job>) =
+        others.into_iter().partition(|job| job.waits());
     if waiting.is_empty() && running.is_empty() {
         return Vec::new();
     }
