@@ -4,12 +4,13 @@
 
 mod common;
 
-use common::{Program, address, answer, exporter, get, monitor};
+use common::{Certificate, Program, address, answer, exporter, get, monitor};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use softmig_usage::{Node, VERSION};
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +28,7 @@ fn node() -> Node {
 }
 
 /// The exporter of a monitor that answers.
-fn served(folder: &Path, options: &[&str]) -> (Program, String) {
+fn served(folder: &Path, options: &[impl AsRef<OsStr>]) -> (Program, String) {
     let socket = folder.join("usage.sock");
     monitor(&socket, node);
     exporter(&socket, options)
@@ -54,47 +55,31 @@ fn metrics_and_usage_are_read_and_nothing_else_is_there() {
 }
 
 #[test]
-fn without_a_monitor_a_scrape_fails_and_says_why() {
+fn a_scrape_without_figures_fails_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("usage.sock");
     let (_exporter, url) = exporter(&socket, &["--listen=127.0.0.1:0"]);
-    for page in ["/metrics", "/usage"] {
+    let fails = |page: &str, why: &str| {
+        std::thread::sleep(std::time::Duration::from_millis(300));
         let (status, body) = get(address(&url), page);
-        assert_eq!(status, 503);
-        assert!(body.contains("softmig-monitor does not run"), "{body}");
-    }
+        assert!(status == 503 && body.contains(why), "{status} {body}");
+    };
+    fails("/metrics", "softmig-monitor does not run");
+    fails("/usage", "softmig-monitor does not run");
+    let silent = UnixListener::bind(&socket).unwrap();
+    fails("/metrics", "does not answer: deadline has elapsed");
+    drop(silent);
+    std::fs::remove_file(&socket).unwrap();
+    monitor(&socket, || Node {
+        schema_version: VERSION + 1,
+        ..node()
+    });
+    fails("/metrics", "one of the two programs is older");
     // It comes back by itself.
+    std::fs::remove_file(&socket).unwrap();
     monitor(&socket, node);
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(get(address(&url), "/metrics").0, 200);
-}
-
-#[test]
-fn another_form_than_this_release_knows_is_not_guessed_at() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("usage.sock");
-    let newer = || Node {
-        schema_version: VERSION + 1,
-        ..node()
-    };
-    monitor(&socket, newer);
-    let (_exporter, url) = exporter(&socket, &["--listen=127.0.0.1:0"]);
-    let (status, body) = get(address(&url), "/metrics");
-    assert_eq!(status, 503);
-    assert!(body.contains("one of the two programs is older"), "{body}");
-}
-
-#[test]
-fn a_monitor_that_hangs_does_not_hang_the_exporter() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("usage.sock");
-    let _silent = UnixListener::bind(&socket).unwrap();
-    let (_exporter, url) = exporter(&socket, &["--listen=127.0.0.1:0"]);
-    let (status, body) = get(address(&url), "/metrics");
-    assert_eq!(
-        (status, body.trim()),
-        (503, "softmig-monitor does not answer: deadline has elapsed")
-    );
 }
 
 #[test]
@@ -158,27 +143,14 @@ fn the_network_is_served_only_with_tls_or_by_word() {
     assert!(said.contains("reading /none"), "{said}");
 }
 
-/// A certificate and its key, as files and as PEM.
-struct Made {
-    files: [String; 2],
-    pem: [String; 2],
-}
-
-fn made(folder: &Path, name: &str) -> Made {
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let pem = [made.cert.pem(), made.signing_key.serialize_pem()];
-    let file = |end: &str, text: &str| {
-        let path = folder.join(format!("{name}.{end}"));
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let files = [file("cert", &pem[0]), file("key", &pem[1])];
-    Made { files, pem }
-}
-
 /// Reads the metrics as a client with or without a certificate.
-fn over_tls(at: &str, server: &Made, client: Option<&Made>) -> std::io::Result<String> {
-    let certificate = |made: &Made| CertificateDer::from_pem_slice(made.pem[0].as_bytes()).unwrap();
+fn over_tls(
+    at: &str,
+    server: &Certificate,
+    client: Option<&Certificate>,
+) -> std::io::Result<String> {
+    let certificate =
+        |of: &Certificate| CertificateDer::from_pem_slice(of.pem[0].as_bytes()).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(certificate(server)).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -208,13 +180,8 @@ fn over_tls(at: &str, server: &Made, client: Option<&Made>) -> std::io::Result<S
 #[test]
 fn a_port_with_tls_says_nothing_without_it() {
     let folder = tempfile::tempdir().unwrap();
-    let server = made(folder.path(), "server");
-    let options = [
-        "--listen=127.0.0.1:0",
-        &format!("--tls-cert={}", server.files[0]),
-        &format!("--tls-key={}", server.files[1]),
-    ];
-    let (_exporter, url) = served(folder.path(), &options);
+    let server = Certificate::new(folder.path(), "server");
+    let (_exporter, url) = served(folder.path(), &server.options(None));
     assert!(url.starts_with("https://"), "{url}");
     let mut stream = TcpStream::connect(address(&url)).unwrap();
     stream
@@ -232,15 +199,9 @@ fn a_port_with_tls_says_nothing_without_it() {
 fn with_an_authority_for_clients_others_read_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let [server, client, other] =
-        ["server", "client", "other"].map(|name| made(folder.path(), name));
-    let options = [
-        "--listen=127.0.0.1:0",
-        &format!("--tls-cert={}", server.files[0]),
-        &format!("--tls-key={}", server.files[1]),
-        &format!("--tls-client-ca={}", client.files[0]),
-    ];
-    let (_exporter, url) = served(folder.path(), &options);
-    let read = |by: Option<&Made>| over_tls(address(&url), &server, by);
+        ["server", "client", "other"].map(|name| Certificate::new(folder.path(), name));
+    let (_exporter, url) = served(folder.path(), &server.options(Some(&client)));
+    let read = |by: Option<&Certificate>| over_tls(address(&url), &server, by);
     assert!(read(None).is_err());
     assert!(read(Some(&other)).is_err());
     let page = read(Some(&client)).unwrap();

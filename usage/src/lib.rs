@@ -1,7 +1,7 @@
 //! The usage of a node's GPUs, as plain values.
 //!
 //! The monitor fills them in (softmig-monitor) and tells them as JSON: on its socket, and in files. The epilog, the `softmig`
-//! command and the exporter read that, and [`metrics`] makes Prometheus' text of it. This crate reads and writes no file.
+//! command and the exporter read that, and `metrics` makes Prometheus' text of it. This crate reads and writes no file.
 //!
 //! Memory is in bytes, time in seconds. Counters begin with the job and only grow. `None` says that a value is not known.
 
@@ -9,6 +9,7 @@
 
 pub mod ending;
 pub mod js1;
+#[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod summary;
 

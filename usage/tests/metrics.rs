@@ -1,5 +1,7 @@
 //! The metrics of a node.
 
+#![cfg(feature = "metrics")]
+
 use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Slice};
 
 /// A quarter of GPU 0, and a GPU that a job has as a whole.

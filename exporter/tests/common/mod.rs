@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use softmig_usage::Node;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
@@ -33,7 +34,7 @@ impl Drop for Program {
 }
 
 /// Starts the exporter, and says where it serves.
-pub fn exporter(socket: &Path, options: &[&str]) -> (Program, String) {
+pub fn exporter(socket: &Path, options: &[impl AsRef<OsStr>]) -> (Program, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_softmig-exporter"))
         .arg("--socket")
         .arg(socket)
@@ -83,4 +84,37 @@ pub fn answer(mut stream: impl Read) -> (u16, String) {
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(!head.contains("chunked"), "{head}");
     (status, body.to_owned())
+}
+
+/// A certificate for 127.0.0.1 and its key, as files and as PEM.
+pub struct Certificate {
+    pub files: [String; 2],
+    pub pem: [String; 2],
+}
+
+impl Certificate {
+    /// Makes the files NAME.cert and NAME.key.
+    pub fn new(folder: &Path, name: &str) -> Self {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let pem = [made.cert.pem(), made.signing_key.serialize_pem()];
+        let file = |end: &str, text: &str| {
+            let path = folder.join(format!("{name}.{end}"));
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let files = [file("cert", &pem[0]), file("key", &pem[1])];
+        Self { files, pem }
+    }
+
+    /// The exporter's options for it, on a port of loopback; with `clients` only their holders are answered.
+    pub fn options(&self, clients: Option<&Self>) -> Vec<String> {
+        let [cert, key] = &self.files;
+        let mut options = vec![
+            "--listen=127.0.0.1:0".to_owned(),
+            format!("--tls-cert={cert}"),
+            format!("--tls-key={key}"),
+        ];
+        options.extend(clients.map(|of| format!("--tls-client-ca={}", of.files[0])));
+        options
+    }
 }

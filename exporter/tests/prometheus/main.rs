@@ -10,7 +10,7 @@ mod fixture;
 mod relay;
 mod server;
 
-use common::{address, exporter, get, monitor};
+use common::{Certificate, address, exporter, get, monitor};
 use dashboards::Rows;
 use fixture::{LIMIT_MIB, QUARTERS, SCRAPES, SHARE, STEP, UUIDS, node};
 use server::{Prometheus, free, program, start};
@@ -110,7 +110,12 @@ fn prometheus_says_of_four_slices_what_they_did() {
         &format!("--dcgm-mapping={}", mapping.display()),
     ];
     let (_exporter, url) = exporter(&path("usage.sock"), &options);
-    let (_tls, secure) = with_tls(folder.path());
+    // Prometheus shows the exporter's own certificate.
+    let certificate = Certificate::new(folder.path(), "own");
+    let (_tls, secure) = exporter(
+        &path("usage.sock"),
+        &certificate.options(Some(&certificate)),
+    );
     let relay = relay::start(address(&url).to_owned(), scrape, move |scrape| {
         end - STEP * f64::from(SCRAPES - 1 - scrape)
     });
@@ -143,7 +148,7 @@ scrape_configs:
   static_configs: [{{targets: ['{relay}'], labels: {{instance: n1}}}}]
 - job_name: tls
   scheme: https
-  tls_config: {{ca_file: cert.pem, cert_file: cert.pem, key_file: key.pem}}
+  tls_config: {{ca_file: own.cert, cert_file: own.cert, key_file: own.key}}
   static_configs: [{{targets: ['{}']}}]
 - job_name: node
   static_configs: [{{targets: ['{collector}']}}]
@@ -186,22 +191,6 @@ scrape_configs:
         page.contains("account=\"research \\\"a\\\\b\\\"\""),
         "{page}"
     );
-}
-
-/// An exporter with a certificate of its own.
-fn with_tls(folder: &Path) -> (common::Program, String) {
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    fs::write(&cert, made.cert.pem()).unwrap();
-    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let options = [
-        "--listen=127.0.0.1:0",
-        &format!("--tls-cert={}", cert.display()),
-        &format!("--tls-key={}", key.display()),
-        // Prometheus shows the same certificate.
-        &format!("--tls-client-ca={}", cert.display()),
-    ];
-    exporter(&folder.join("usage.sock"), &options)
 }
 
 fn every_query_of_the_dashboards(prometheus: &Prometheus, end: f64) {

@@ -108,7 +108,7 @@ fn the_daemon_needs_no_driver_runs_once_and_ends_when_told() -> Result<()> {
     let ended = daemon.end()?;
     assert_eq!(ended.status.code(), Some(0), "{ended}");
     assert_eq!(ended.stderr, "");
-    assert!(!node.exists(socket)? && !node.exists(status)?);
+    assert!(!node.exists(socket)? && !node.exists(usage)?);
 
     // The remains of a killed one are not in the next one's way.
     let daemon = Daemon::start(node)?;

@@ -1,7 +1,7 @@
 //! The answers on a running cluster.
 
 use super::{cluster, run, stay};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
