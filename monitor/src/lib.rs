@@ -15,6 +15,8 @@
 
 pub mod arbiter;
 mod cli;
+#[cfg(test)]
+mod crowd_tests;
 pub mod enforce;
 pub mod gate;
 pub mod jobs;

@@ -118,8 +118,8 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use super::cost_tests::Crowd;
     use super::*;
+    use crate::crowd_tests::Crowd;
 
     /// The seconds for which the first job is known.
     fn known(keeper: &mut Keeper, sample: &Sample) -> f64 {
