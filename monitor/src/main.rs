@@ -104,7 +104,11 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     gate.round();
     let arbiter = Arc::new(arbiter(&node, gate.clone())?);
     let tally = Arc::new(Tally::default());
-    let (shared, usage) = give_out_usage(&node)?;
+    let shared = Arc::new(Shared::default());
+    let told = node.run.join(usage_socket::NAME);
+    let group = uzers::get_group_by_name(GROUP).map(|group| group.gid());
+    let listening = || format!("listening at {}", told.display());
+    socket::serve(&told, group, Arc::clone(&shared)).with_context(listening)?;
     let watch = Watch::new(node, Arc::downgrade(&arbiter), tally, shared);
     let (end, until) = channel();
     let (ended, all) = channel::<()>();
@@ -124,7 +128,7 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     notify::stopping();
     info!("ends, by signal {}", signal.unwrap_or_default());
     drop(end);
-    drop(usage);
+    let _ = std::fs::remove_file(told);
     // Jobs learn it now, and go on with their own caps.
     drop(arbiter);
     if all.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -132,16 +136,6 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     }
     log::finish();
     Ok(ExitCode::SUCCESS)
-}
-
-/// Answers clients that ask for the usage of GPUs: root, and the group if there is one.
-fn give_out_usage(node: &Node) -> anyhow::Result<(Arc<Shared>, socket::Server)> {
-    let shared = Arc::new(Shared::default());
-    let path = node.run.join(usage_socket::NAME);
-    let listening = || format!("listening at {}", path.display());
-    let group = uzers::get_group_by_name(GROUP).map(|group| group.gid());
-    let server = socket::Server::start(&path, group, Arc::clone(&shared));
-    Ok((shared, server.with_context(listening)?))
 }
 
 /// Looks after the device gate until this process ends.

@@ -4,7 +4,6 @@
 
 use super::Shared;
 use super::acl::{Who, let_in_at};
-use rustix::net::{Shutdown, shutdown};
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -12,8 +11,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -22,67 +19,35 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The most bytes that are written at once.
 const PART: usize = 16 << 10;
 
-/// Answers until it is dropped.
-#[derive(Debug)]
-pub struct Server {
-    listener: Arc<UnixListener>,
-    path: PathBuf,
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Server {
-    /// Listens at `path`, in the place of a daemon that is no more, and tells what is shared to root and to the group.
-    pub fn start(path: &Path, group: Option<u32>, shared: Arc<Shared>) -> io::Result<Self> {
-        let mut new = OsString::from(path);
-        new.push(".new");
-        let new = PathBuf::from(new);
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = Arc::new(UnixListener::bind(&new)?);
-        fs::set_permissions(&new, Permissions::from_mode(0o600))?;
-        if let Some(Err(why)) = group.map(|group| let_in_at(&new, Who::Group(group))) {
-            // Where there are no access lists, root alone is told.
-            warn!("no group is told the usage: {why}");
-        }
-        fs::rename(&new, path)?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (clients, ends) = (Arc::clone(&listener), Arc::clone(&is_over));
-        let thread = std::thread::Builder::new().name("usage".into());
-        let thread = thread.spawn(move || {
-            for client in clients.incoming() {
-                if ends.load(Ordering::SeqCst) {
-                    return;
-                }
-                match client {
-                    // A client that is gone, or does not read, needs no answer.
-                    Ok(client) => drop(answer(client, &shared)),
-                    // There are no more files to be had.
-                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
-                }
+/// Listens at `path`, in the place of a daemon that is no more, and tells what is shared to root and to the group until this
+/// process ends.
+pub fn serve(path: &Path, group: Option<u32>, shared: Arc<Shared>) -> io::Result<()> {
+    let mut new = OsString::from(path);
+    new.push(".new");
+    let new = PathBuf::from(new);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&new)?;
+    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+    if let Some(Err(why)) = group.map(|group| let_in_at(&new, Who::Group(group))) {
+        // Where there are no access lists, root alone is told.
+        warn!("no group is told the usage: {why}");
+    }
+    fs::rename(&new, path)?;
+    let thread = std::thread::Builder::new().name("usage".into());
+    thread.spawn(move || {
+        for client in listener.incoming() {
+            match client {
+                // A client that is gone, or does not read, needs no answer.
+                Ok(client) => drop(answer(client, &shared)),
+                // There are no more files to be had.
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
-        })?;
-        Ok(Self {
-            listener,
-            path: path.into(),
-            is_over,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-        self.is_over.store(true, Ordering::SeqCst);
-        // Ends the waiting for clients.
-        let _ = shutdown(&self.listener, Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
-    }
+    })?;
+    Ok(())
 }
 
 fn answer(mut client: UnixStream, shared: &Shared) -> io::Result<()> {
@@ -136,24 +101,19 @@ mod tests {
         let does_not_run = || matches!(ask(&node), Err(AskError::NotRunning));
         drop(UnixListener::bind(&path).unwrap());
         assert!(does_not_run());
-        let server = Server::start(&path, None, shared("n1".into())).unwrap();
+        serve(&path, None, shared("n1".into())).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         for _ in 0..3 {
             assert_eq!(ask(&node).unwrap().node, "n1");
         }
-        // One that connects and reads nothing holds up no end.
-        let silent = UnixStream::connect(&path).unwrap();
-        drop(server);
-        drop(silent);
-        assert!(!path.exists() && does_not_run());
     }
 
     #[test]
     fn a_slow_client_is_given_up_and_others_are_answered() {
         let (_folder, node, path) = place();
         // More than a socket takes at once.
-        let _server = Server::start(&path, None, shared("x".repeat(4 << 20))).unwrap();
+        serve(&path, None, shared("x".repeat(4 << 20))).unwrap();
         let mut slow = UnixStream::connect(&path).unwrap();
         let (ended, is_over) = std::sync::mpsc::channel::<()>();
         let reading = std::thread::spawn(move || {
