@@ -27,8 +27,11 @@ impl<'de> Deserialize<'de> for Limit {
                 write!(f, "a number from 0 up, or \"{UNLIMITED}\"")
             }
 
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Limit, E> {
-                Ok(Limit(Some(value)))
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Limit, E> {
+                let number = u64::try_from(value);
+                let number =
+                    number.map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self));
+                Ok(Limit(Some(number?)))
             }
 
             fn visit_str<E: de::Error>(self, value: &str) -> Result<Limit, E> {

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::error::words::{AT_THE_TOP, at_the_top};
-use crate::config::error::{PolicyError, line_of};
+use crate::config::error::{PolicyError, at_the_top, line_of};
 use crate::config::refusal_code::Code;
 use crate::config::suggest::meant;
 use crate::slurm::plain::is_plain;
@@ -57,8 +56,8 @@ impl Messages {
 }
 
 fn unknown(key: &str) -> String {
-    if AT_THE_TOP.contains(&key) {
-        return at_the_top(key);
+    if let Some(told) = at_the_top(key) {
+        return told;
     }
     let known = Code::ALL.iter().map(|code| code.as_str()).chain([ANY]);
     format!("unknown code {key}; {}", meant(key, known))

@@ -436,29 +436,6 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
-        assert_eq!(
-            error("\n[gpu.l40s]\nmemory_mib = 1\nreserved_mb = 1\n"),
-            "line 4: [gpu.l40s]: unknown key reserved_mb; did you mean reserved_mib?"
-        );
-        assert_eq!(
-            error("raw_shard = \"allow\"\n"),
-            "line 1: unknown key raw_shard; did you mean raw_shards?"
-        );
-        assert_eq!(
-            error("[mesages]\n"),
-            "line 1: unknown table mesages; did you mean messages?"
-        );
-        assert_eq!(
-            error("\n[gate]\nwhat = \"slice\"\n"),
-            "line 2: [gate]: this table can be written several times: write its name in double brackets, as in [[gate]]"
-        );
-        assert!(
-            error("zzz = 1\n").starts_with("line 1: unknown key zzz; known here are raw_shards,")
-        );
-    }
-
-    #[test]
     fn a_missing_or_senseless_figure_is_an_error() {
         let gpu = |body: &str| error(&format!("# first line\n[gpu.x]\n{body}"));
         for (body, expected) in [
@@ -493,9 +470,5 @@ mod tests {
         ] {
             assert_eq!(gpu(body), expected);
         }
-        assert_eq!(
-            gpu("mode = \"fair\"\n"),
-            "line 3: [gpu.x] mode: unknown word \"fair\"; known here are hard, soft"
-        );
     }
 }

@@ -103,11 +103,11 @@ fn an_incomplete_or_contradictory_policy_is_refused() {
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = [\"x\"]",
-            "line 6: [classes.a] members: a list is not a table of lists: write { users = [\"NAME\"] }, or accounts or groups",
+            "line 6: [classes.a] members: \"x\" is not a list",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { groups = [\"students\"] }",
-            "line 6: [classes.a] groups: students is not a number: slurmctld does not look up names; 'getent group students' shows",
+            "line 6: [classes.a] groups: \"students\" is not a group's number, which 'getent group \"students\"' shows",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { users = [\"x\"] }\n[classes.b]\n[users.x]\nclass = \"b\"",

@@ -9,8 +9,6 @@ pub(super) struct Location {
     pub(super) table: Option<String>,
     /// True if the byte is in the header itself.
     pub(super) is_header: bool,
-    /// The earlier line with the same header.
-    pub(super) first: Option<usize>,
     /// The key of the line, or the one in `{ }` that is nearest.
     pub(super) key: Option<String>,
 }
@@ -22,11 +20,8 @@ impl Location {
         let line = text.get(begin..).and_then(|rest| rest.lines().next());
         let line = line.unwrap_or_default();
         if line.trim_start().starts_with('[') {
-            let table = header(line);
-            let mut above = before.lines();
             return Self {
-                first: above.position(|other| table.is_some() && header(other) == table),
-                table,
+                table: header(line),
                 is_header: true,
                 key: None,
             };
@@ -37,13 +32,6 @@ impl Location {
             key: key_before(line, at - begin),
             ..Self::default()
         }
-    }
-
-    /// The lines of its table above the one that begins at this byte.
-    pub(super) fn lines_of_table<'a>(&self, text: &'a str, begin: usize) -> &'a str {
-        let above = text.get(..begin).unwrap_or_default();
-        let table = above.rfind("\n[").map_or(0, |at| at + 1);
-        above.get(table..).unwrap_or_default()
     }
 }
 
