@@ -4,4 +4,5 @@ pub(crate) mod accounting;
 pub(crate) mod gres;
 pub(crate) mod partitions;
 pub(crate) mod qos;
+pub(crate) mod slurm_conf;
 pub(crate) mod tres;

@@ -4,7 +4,6 @@ mod accounting;
 mod bypasses;
 mod containers;
 mod contradictions;
-mod control_groups;
 mod device_memory;
 mod device_order;
 mod duplicates;
@@ -66,7 +65,6 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
         ));
     }
     found.extend(settings::check(policy, cluster));
-    found.extend(device_memory::of_slurm(cluster));
     found.extend(lua::check(&cluster.lua));
     found.extend(cluster.in_force.iter().flat_map(in_force::check));
     found.extend(gres::check(policy, cluster));

@@ -2,16 +2,16 @@
 
 use super::text::{Generated, Text};
 use super::words::{self, word};
-use crate::settings::accounting::{self, Accounting, ENFORCE};
-use crate::settings::gres;
-use crate::settings::partitions;
+use crate::settings::accounting::{self, Accounting};
+use crate::settings::slurm_conf::{self, Wanted};
+use crate::settings::{gres, partitions};
 use softmig_policy::Policy;
 use softmig_policy::config::choices::Placement;
-use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::release::SlurmVersion;
 
 pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generated {
     let accounting = accounting::for_policy(policy);
+    let wanted = slurm_conf::for_policy(policy, version);
     let mut text = Text::default();
     text.note(&format!(
         "softmig.conf: what softmig needs of Slurm {version}, made from policy.toml by `softmig config`.\n\
@@ -22,24 +22,23 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
          (SETTING_TWICE). Words of your own for a list here go into [slurm] of policy.toml. If a node or partition is in both,\n\
          slurmctld does not start: take it out of slurm.conf."
     ));
-    programs(&mut text, policy);
-    scheduling(&mut text, policy, version);
-    control_groups(&mut text, policy);
+    programs(&mut text, policy, &wanted);
+    scheduling(&mut text, policy, &wanted, version);
+    control_groups(&mut text, policy, &wanted);
     host_memory(&mut text, policy);
-    limits(&mut text, policy, accounting.as_ref());
+    limits(&mut text, policy, &wanted, accounting.as_ref());
     nodes(&mut text, policy, now);
     all_partitions(&mut text, policy, accounting.as_ref(), now);
     text.file("softmig.conf")
 }
 
-/// A list, with the site's own words behind those of softmig.
-fn list<'a>(
-    text: &mut Text,
-    policy: &'a Policy,
-    key: &str,
-    words: impl IntoIterator<Item = &'a str>,
-) {
-    let mut all: Vec<&str> = words.into_iter().collect();
+/// The line of a setting; in a list, with the site's own words behind those of softmig.
+fn setting(text: &mut Text, policy: &Policy, wanted: &Wanted, key: &str) {
+    let words = wanted.iter().filter(|(own, _)| *own == key);
+    let mut all: Vec<&str> = words
+        .flat_map(|(_, words)| words)
+        .map(String::as_str)
+        .collect();
     for own in policy.slurm_words().get(key) {
         if !all.iter().any(|word| word.eq_ignore_ascii_case(own)) {
             all.push(own);
@@ -48,51 +47,40 @@ fn list<'a>(
     text.line(format!("{key}={}", all.join(",")));
 }
 
-fn programs(text: &mut Text, policy: &Policy) {
+fn programs(text: &mut Text, policy: &Policy, wanted: &Wanted) {
     text.why(
         "Decides on requests for part of a GPU, in slurmctld, by job_submit.lua beside slurm.conf.",
     );
-    list(text, policy, "JobSubmitPlugins", ["lua"]);
+    setting(text, policy, wanted, "JobSubmitPlugins");
     text.note(
         "The same answer in the user's own sbatch, salloc and srun, by cli_filter.lua beside slurm.conf. Without it srun cannot\n\
          ask for a slice.",
     );
-    list(text, policy, "CliFilterPlugins", ["lua"]);
+    setting(text, policy, wanted, "CliFilterPlugins");
     text.why(
         "Write a job's limits on its node before it starts, and remove them after its end. Programs of your own:\n\
          from Slurm 24.11 on, Prolog= and Epilog= of slurm.conf run as well. In older releases the last line counts alone, so let\n\
          your own program there run softmig's, too.",
     );
-    text.line("Prolog=/usr/libexec/softmig-prolog");
-    text.line("Epilog=/usr/libexec/softmig-epilog");
+    setting(text, policy, wanted, "Prolog");
+    setting(text, policy, wanted, "Epilog");
     text.note(
         "The prolog runs when nodes are given to a job, not at its first step; and what a user starts over ssh counts as the job's.",
     );
-    list(text, policy, "PrologFlags", ["Contain"]);
+    setting(text, policy, wanted, "PrologFlags");
 }
 
-fn scheduling(text: &mut Text, policy: &Policy, version: SlurmVersion) {
+fn scheduling(text: &mut Text, policy: &Policy, wanted: &Wanted, version: SlurmVersion) {
     text.why("A slice is a number of shards of one GPU.");
-    let mut names = vec!["gpu".to_string(), "shard".to_string()];
     if let Some(mps) = policy.mps() {
         text.note(&format!(
             "mps, because policy.toml has [legacy.mps]: Slurm's clients send --gres=mps:{} only where they know the name. No node\n\
              has any.",
             mps.units_per_gpu()
         ));
-        names.push("mps".to_string());
     }
-    let own = policy
-        .nodes()
-        .iter()
-        .filter_map(|nodes| word(nodes.slurm(), "Gres"));
-    for gres in own.flat_map(|own| Configured::parse(&own)) {
-        if !names.contains(&gres.name) {
-            names.push(gres.name);
-        }
-    }
-    list(text, policy, "GresTypes", names.iter().map(String::as_str));
-    text.line("SelectType=select/cons_tres");
+    setting(text, policy, wanted, "GresTypes");
+    setting(text, policy, wanted, "SelectType");
     let spread = policy.placement == Placement::Spread;
     match (spread, version.spreads_shards()) {
         (true, true) => text.note(
@@ -108,18 +96,16 @@ fn scheduling(text: &mut Text, policy: &Policy, version: SlurmVersion) {
         ),
     }
     text.note("Never MULTIPLE_SHARING_GRES_PJ: it spreads one slice over several GPUs.");
-    let spreads = (spread && version.spreads_shards()).then_some("LL_SHARED_GRES");
-    let words = ["CR_Core_Memory"].into_iter().chain(spreads);
-    list(text, policy, "SelectTypeParameters", words);
+    setting(text, policy, wanted, "SelectTypeParameters");
 }
 
-fn control_groups(text: &mut Text, policy: &Policy) {
+fn control_groups(text: &mut Text, policy: &Policy, wanted: &Wanted) {
     text.why(
         "A job lives in a control group: that is how a process is known to be the job's, and what fences it off from other GPUs\n\
          (cgroup.conf).",
     );
-    text.line("ProctrackType=proctrack/cgroup");
-    list(text, policy, "TaskPlugin", ["task/cgroup"]);
+    setting(text, policy, wanted, "ProctrackType");
+    setting(text, policy, wanted, "TaskPlugin");
 }
 
 /// Under CR_Core_Memory a job that names no memory takes the node's.
@@ -141,7 +127,7 @@ fn host_memory(text: &mut Text, policy: &Policy) {
     }
 }
 
-fn limits(text: &mut Text, policy: &Policy, accounting: Option<&Accounting>) {
+fn limits(text: &mut Text, policy: &Policy, wanted: &Wanted, accounting: Option<&Accounting>) {
     let Some(accounting) = accounting else {
         text.why(
             "No class in policy.toml has a limit or a priority, so Slurm has nothing to count, and slurmdbd is not needed.",
@@ -152,17 +138,16 @@ fn limits(text: &mut Text, policy: &Policy, accounting: Option<&Accounting>) {
         "What a class may hold is counted by slurmctld in a QOS for each class, which slurmdbd keeps (softmig-qos.sh). Where slurmdbd\n\
          is, AccountingStorageHost, is for slurm.conf to say. Without slurmdbd slurmctld does not start with these lines.",
     );
-    text.line("AccountingStorageType=accounting_storage/slurmdbd");
-    let tres: Vec<&str> = accounting.tres.iter().map(String::as_str).collect();
-    list(text, policy, "AccountingStorageTRES", tres);
-    list(text, policy, "AccountingStorageEnforce", ENFORCE);
+    setting(text, policy, wanted, "AccountingStorageType");
+    setting(text, policy, wanted, "AccountingStorageTRES");
+    setting(text, policy, wanted, "AccountingStorageEnforce");
     if accounting.priority {
         text.note(
             "Classes have priorities, which count only where a QOS counts in a job's priority. The weight is the site's to choose\n\
              beside its other PriorityWeight lines.",
         );
-        text.line("PriorityType=priority/multifactor");
-        text.line("PriorityWeightQOS=10000");
+        setting(text, policy, wanted, "PriorityType");
+        setting(text, policy, wanted, "PriorityWeightQOS");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks that Slurm holds each class to its limits: accounting, QOS, billing weights.
 
 use crate::output::say::and_others;
-use crate::settings::accounting::{self, Accounting as Wanted};
+use crate::settings::accounting;
 use crate::settings::partitions::BillingWeights;
 use crate::settings::qos::{self, FLAG};
 use crate::settings::tres::Tres;
@@ -19,7 +19,6 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    settings(&wanted, cluster, &mut found);
     if let Some(weights) = &wanted.weights {
         billing(weights, cluster, &mut found);
     }
@@ -38,6 +37,11 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     found
 }
 
+/// Whether limits are on billing, for which GPUs and shards have weights.
+pub(crate) fn is_weighed(policy: &Policy) -> bool {
+    accounting::for_policy(policy).is_some_and(|wanted| wanted.weights.is_some())
+}
+
 pub(crate) fn has_slurmdbd(cluster: &Cluster) -> bool {
     cluster
         .settings
@@ -45,80 +49,8 @@ pub(crate) fn has_slurmdbd(cluster: &Cluster) -> bool {
         .ends_with("slurmdbd")
 }
 
-fn settings(wanted: &Wanted, cluster: &Cluster, found: &mut Vec<Finding>) {
-    let settings = &cluster.settings;
-    if !has_slurmdbd(cluster) {
-        found.push(Finding::new(
-            Code::Accounting,
-            "AccountingStorageType",
-            "policy.toml has limits for users, and Slurm enforces none without slurmdbd",
-            "set up slurmdbd and write AccountingStorageType=accounting_storage/slurmdbd",
-        ));
-        return;
-    }
-    let missing: Vec<&str> = wanted
-        .tres
-        .iter()
-        .filter(|tres| !settings.has("AccountingStorageTRES", tres))
-        .map(String::as_str)
-        .collect();
-    if !missing.is_empty() {
-        found.push(Finding::new(
-            Code::AccountingTres,
-            "AccountingStorageTRES",
-            format!(
-                "Slurm does not count {}, which limits are on",
-                missing.join(",")
-            ),
-            format!("add {}, and restart slurmctld", missing.join(",")),
-        ));
-    }
-    const ENFORCE: &str = "AccountingStorageEnforce";
-    let has = |words: &[&str]| words.iter().any(|word| settings.has(ENFORCE, word));
-    let limits = has(&["limits", "safe", "all"]);
-    let by_qos = has(&["qos", "all"]);
-    let missing: Vec<&str> = [(limits, "limits"), (by_qos, "qos")]
-        .iter()
-        .filter(|(there, _)| !there)
-        .map(|(_, word)| *word)
-        .collect();
-    if !missing.is_empty() {
-        found.push(Finding::new(
-            Code::AccountingEnforce,
-            ENFORCE,
-            format!(
-                "without {} Slurm enforces none of the limits in policy.toml",
-                missing.join(" and ")
-            ),
-            format!("write {ENFORCE}={}", accounting::ENFORCE.join(",")),
-        ));
-    }
-    let weight = settings.get("PriorityWeightQOS");
-    let heeds =
-        settings.get("PriorityType") == "priority/multifactor" && !matches!(weight, "" | "0");
-    if wanted.priority && !heeds {
-        found.push(Finding::new(
-            Code::PriorityUnused,
-            "PriorityWeightQOS",
-            "policy.toml has priorities, and Slurm does not heed those of QOS",
-            "write PriorityType=priority/multifactor and a PriorityWeightQOS such as 1000",
-        ));
-    }
-}
-
 /// Resources that are counted in one unit need the same weight in all partitions with GPUs.
 fn billing(wanted: &BillingWeights, cluster: &Cluster, found: &mut Vec<Finding>) {
-    let flags: Vec<&str> = cluster.settings.words("PriorityFlags").collect();
-    // The similar MAX_TRES_GRES takes the largest of CPUs and memory and adds all GRES.
-    let by_most = |word: &&&str| word.eq_ignore_ascii_case("MAX_TRES");
-    if let Some(flag) = flags.iter().find(by_most) {
-        found.push(Finding::new(
-            Code::BillingMaxTres,
-            "PriorityFlags",
-            format!("with {flag} a job's billing is not the sum of what it has, and limits on shards do not hold"),
-            format!("take {flag} out"),
-        ));
-    }
     let expected: BTreeMap<String, f64> = wanted
         .iter()
         .map(|(name, weight)| (name.to_string(), weight as f64))
@@ -304,7 +236,7 @@ fn other_qos(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::site::check::rules::example::{
-        LIMITS, WEIGHTS, association, codes, limited, policy, policy_with,
+        LIMITS, WEIGHTS, association, codes, limited, policy_with,
     };
 
     fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
@@ -316,49 +248,6 @@ mod tests {
     #[test]
     fn limits_that_slurm_holds_are_clean() {
         assert!(found(|_| {}).is_empty());
-    }
-
-    #[test]
-    fn without_limits_no_slurmdbd_is_needed() {
-        let mut cluster = limited();
-        cluster.settings.set("AccountingStorageType", "");
-        cluster.accounting = Err("there is none".into());
-        assert!(check(&policy(), &cluster).is_empty());
-        assert_eq!(
-            codes(&check(&policy_with(LIMITS), &cluster)),
-            ["ACCOUNTING"]
-        );
-    }
-
-    #[test]
-    fn each_setting_that_limits_need_is_missed() {
-        for (key, value, code) in [
-            (
-                "AccountingStorageTRES",
-                "cpu,mem,gres/gpu,gres/shard",
-                "ACCOUNTING_TRES",
-            ),
-            ("AccountingStorageEnforce", "none", "ACCOUNTING_ENFORCE"),
-            (
-                "AccountingStorageEnforce",
-                "associations,limits",
-                "ACCOUNTING_ENFORCE",
-            ),
-            ("AccountingStorageEnforce", "qos", "ACCOUNTING_ENFORCE"),
-            ("PriorityType", "priority/basic", "PRIORITY_UNUSED"),
-            ("PriorityWeightQOS", "0", "PRIORITY_UNUSED"),
-            ("PriorityFlags", "MAX_TRES", "BILLING_MAX_TRES"),
-        ] {
-            let found = found(|cluster| cluster.settings.set(key, value));
-            assert_eq!(found, [code], "{key}={value}");
-        }
-        for (key, value) in [
-            ("AccountingStorageEnforce", "safe,qos"),
-            ("PriorityFlags", "MAX_TRES_GRES"),
-        ] {
-            let found = found(|cluster| cluster.settings.set(key, value));
-            assert!(found.is_empty(), "{key}={value}");
-        }
     }
 
     #[test]
@@ -427,20 +316,6 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_shown_with_both_figures() {
-        let mut cluster = limited();
-        if let Ok(accounting) = &mut cluster.accounting {
-            accounting.qos[1].fields.set("MaxTRESPerUser", "billing=3");
-            accounting.qos[1].fields.set("MaxWall", "");
-        }
-        let found = check(&policy_with(LIMITS), &cluster);
-        assert_eq!(
-            found[0].what,
-            "MaxTRESPerUser is billing=3, and policy.toml makes it billing=2; MaxWall is not set, and policy.toml makes it 1-00:00:00"
-        );
-    }
-
-    #[test]
     fn all_users_are_allowed_the_qos() {
         let missing = found(|cluster| {
             if let Ok(accounting) = &mut cluster.accounting {
@@ -456,17 +331,5 @@ mod tests {
             }
         });
         assert_eq!(none, ["QOS_MISSING"]);
-    }
-
-    #[test]
-    fn a_qos_of_the_sites_own_has_to_be_there() {
-        let others = policy_with(&format!("{LIMITS}other_qos = [\"normal\", \"long\"]\n"));
-        assert_eq!(codes(&check(&others, &limited())), ["OTHER_QOS"]);
-    }
-
-    #[test]
-    fn a_slurmdbd_that_is_silent_is_said() {
-        let silent = found(|cluster| cluster.accounting = Err("slurmdbd did not say".into()));
-        assert_eq!(silent, ["NOT_LOOKED_AT"]);
     }
 }

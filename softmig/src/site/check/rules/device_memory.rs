@@ -1,23 +1,8 @@
 //! Limits on jobs' GPU memory besides softmig's, compared with their slices. The smaller limit counts.
 
-use crate::site::check::facts::{Cluster, DeviceMemory};
+use crate::site::check::facts::DeviceMemory;
 use crate::site::check::finding::{Code, Finding};
 use softmig_policy::node::size::MIB;
-
-/// The setting of slurmd.
-pub(crate) fn of_slurm(cluster: &Cluster) -> Option<Finding> {
-    let cgroup = cluster.cgroup.as_ref().ok()?;
-    cgroup.is_yes("ConstrainDeviceMemory").then(|| {
-        Finding::new(
-            Code::ConstrainDeviceMemory,
-            "cgroup.conf",
-            "ConstrainDeviceMemory=yes (Slurm 26.11): where the driver takes part, the kernel also holds jobs with shards, \
-             to their part of all of a GPU's memory; a slice is smaller by its part of reserved_mib, and the smaller one \
-             counts",
-            "",
-        )
-    })
-}
 
 /// The kernel's and the driver's part on this node.
 pub(crate) fn of_node(memory: &DeviceMemory) -> Vec<Finding> {
@@ -64,20 +49,7 @@ pub(crate) fn of_node(memory: &DeviceMemory) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::site::check::facts::MemoryLimit;
-    use crate::site::check::rules::example::{cluster, codes};
-
-    #[test]
-    fn a_slurm_that_limits_memory_is_told_of() {
-        let mut cluster = cluster();
-        assert!(of_slurm(&cluster).is_none());
-        let pairs = [
-            ("ConstrainDevices", "yes"),
-            ("ConstrainDeviceMemory", "yes"),
-        ];
-        cluster.cgroup = Ok(pairs.into_iter().collect());
-        let found = of_slurm(&cluster).unwrap();
-        assert_eq!(found.code, Code::ConstrainDeviceMemory);
-    }
+    use crate::site::check::rules::example::codes;
 
     /// Job 12 with a slice and another limit.
     fn limited(bytes: u64) -> DeviceMemory {

@@ -1,15 +1,80 @@
-//! Settings of slurm.conf and cgroup.conf that slices need.
+//! slurm.conf and cgroup.conf against the settings that `softmig config` makes.
 
-use crate::site::check::facts::Cluster;
+use crate::settings::slurm_conf;
+use crate::site::check::facts::{Cluster, Settings};
 use crate::site::check::finding::{Code, Finding};
-use crate::site::check::rules::control_groups;
+use crate::site::check::rules::accounting::is_weighed;
 use crate::site::check::rules::slices::shares;
 use softmig_policy::Policy;
 use softmig_policy::config::choices::{Placement, TagField};
 use softmig_policy::slurm::conf::parses_extra;
 use softmig_policy::slurm::release::SlurmVersion;
 
-const SPREADS: SlurmVersion = SlurmVersion::SPREADS_SHARDS;
+/// The settings of `softmig config` that are compared as they are: the key, the code of a missing word, and what goes wrong
+/// without it. Without the first of the accounting ones the others do not matter.
+const NEEDED: [(&str, Code, &str); 13] = [
+    (
+        "SelectType",
+        Code::SelectType,
+        "Slurm does not count shards",
+    ),
+    (
+        "GresTypes",
+        Code::GresTypes,
+        "Slurm does not know all GRES of its nodes",
+    ),
+    (
+        PARAMETERS,
+        Code::Placement,
+        "Slurm packs, and policy.toml has shards = \"spread\" in [placement]",
+    ),
+    (
+        "PrologFlags",
+        Code::PrologFlags,
+        "the prolog runs at a job's first step only, and a job without one has no limits on its node",
+    ),
+    (
+        "JobSubmitPlugins",
+        Code::JobSubmit,
+        "nothing decides on requests for slices, and no class is held to its limits",
+    ),
+    (
+        "CliFilterPlugins",
+        Code::CliFilter,
+        "srun cannot ask for a slice",
+    ),
+    (
+        "ProctrackType",
+        Code::Proctrack,
+        "jobs have no control groups, and the library knows no job, unless node.conf says SOFTMIG_IDENTITY=env, which a job \
+         can change",
+    ),
+    (
+        "TaskPlugin",
+        Code::ConstrainDevices,
+        "ConstrainDevices does nothing: jobs see all GPUs on the node, so a slice's limits would apply to whichever GPU the \
+         program opens",
+    ),
+    (
+        "AccountingStorageType",
+        Code::Accounting,
+        "Slurm enforces none of the limits for users in policy.toml: that takes slurmdbd",
+    ),
+    (
+        "AccountingStorageTRES",
+        Code::AccountingTres,
+        "Slurm does not count all that limits are on; slurmctld takes this list when it starts",
+    ),
+    (
+        "AccountingStorageEnforce",
+        Code::AccountingEnforce,
+        "Slurm enforces none of the limits in policy.toml",
+    ),
+    ("PriorityType", Code::PriorityUnused, UNHEEDED),
+    ("PriorityWeightQOS", Code::PriorityUnused, UNHEEDED),
+];
+const PARAMETERS: &str = "SelectTypeParameters";
+const UNHEEDED: &str = "Slurm does not heed the priorities of QOS, and policy.toml has some";
 
 /// Flags that make the prolog run at a job's allocation.
 const AT_ALLOCATION: [&str; 7] = [
@@ -24,15 +89,55 @@ const AT_ALLOCATION: [&str; 7] = [
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
-    if shares(policy) {
-        selection(policy, cluster, &mut found);
-    }
+    needed(policy, cluster, &mut found);
+    unwanted(policy, cluster, &mut found);
     programs(cluster, &mut found);
-    plugins(cluster, &mut found);
-    control_groups::check(cluster, &mut found);
+    match &cluster.cgroup {
+        Err(why) => found.push(Finding::skip("cgroup.conf", why)),
+        Ok(cgroup) => cgroup_conf(cluster, cgroup, &mut found),
+    }
     tag(policy, cluster, &mut found);
-    private_data(policy, cluster, &mut found);
-    if policy.mps().is_some() && !cluster.settings.has("GresTypes", "mps") {
+    found
+}
+
+fn needed(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
+    let settings = &cluster.settings;
+    let version = cluster.version.unwrap_or(SlurmVersion::NEWEST);
+    let wanted = slurm_conf::for_policy(policy, version);
+    for (key, code, why) in NEEDED {
+        let Some((_, words)) = wanted.iter().find(|(own, _)| *own == key) else {
+            continue;
+        };
+        let is_missing = |word: &&str| !settings.words(key).any(|own| serves(key, own, word));
+        let words = words
+            .iter()
+            .map(String::as_str)
+            .filter(|word| counts(key, word));
+        let missing: Vec<&str> = words.clone().filter(is_missing).collect();
+        let by_default = code == Code::SelectType
+            && settings.get(key).is_empty()
+            && version.counts_shards_by_default();
+        let is_for_slices = matches!(code, Code::SelectType | Code::GresTypes | Code::Placement);
+        if missing.is_empty() || by_default || (is_for_slices && !shares(policy)) {
+            continue;
+        }
+        let one = words.collect::<Vec<_>>().join(",");
+        let is_list = !key.ends_with("Type") && code != Code::PriorityUnused;
+        let missing = missing.join(",");
+        let (what, remedy) = match settings.get(key) {
+            "" => (
+                format!("it is not set, so {why}"),
+                format!("write {key}={one}"),
+            ),
+            _ if is_list => (format!("without {missing} {why}"), format!("add {missing}")),
+            own => (format!("with {own} {why}"), format!("write {key}={one}")),
+        };
+        found.push(Finding::new(code, key, what, remedy));
+        if code == Code::Accounting {
+            break;
+        }
+    }
+    if policy.mps().is_some() && !settings.has("GresTypes", "mps") {
         found.push(Finding::new(
             Code::LegacyMps,
             "GresTypes",
@@ -40,108 +145,159 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             "add mps to GresTypes; no node gets any",
         ));
     }
-    found
-}
-
-/// How Slurm picks the GPU for a slice.
-fn selection(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
-    const PARAMETERS: &str = "SelectTypeParameters";
-    let settings = &cluster.settings;
-    let plugin = settings.get("SelectType");
-    let by_default = plugin.is_empty()
-        && cluster
-            .version
-            .is_none_or(SlurmVersion::counts_shards_by_default);
-    if plugin != "select/cons_tres" && !by_default {
-        let what = match plugin {
-            "" => "it is not set, and this release does not count shards then".to_string(),
-            other => format!("{other} does not count shards"),
-        };
-        let remedy = "write SelectType=select/cons_tres";
-        found.push(Finding::new(Code::SelectType, "SelectType", what, remedy));
-    }
-    let missing: Vec<&str> = ["gpu", "shard"]
-        .into_iter()
-        .filter(|name| !settings.has("GresTypes", name))
-        .collect();
-    if !missing.is_empty() {
-        found.push(Finding::new(
-            Code::GresTypes,
-            "GresTypes",
-            format!("it lacks {}", missing.join(" and ")),
-            "write GresTypes=gpu,shard",
-        ));
-    }
-    if settings.has(PARAMETERS, "MULTIPLE_SHARING_GRES_PJ") {
-        found.push(Finding::new(
-            Code::MultipleSharingGresPj,
-            PARAMETERS,
-            "with MULTIPLE_SHARING_GRES_PJ a slice is spread over several GPUs, and has less than it was promised",
-            "take MULTIPLE_SHARING_GRES_PJ out",
-        ));
-    }
-    let spreads = settings.has(PARAMETERS, "LL_SHARED_GRES");
     let old = cluster.version.filter(|own| !own.spreads_shards());
-    match (old, policy.placement) {
-        (Some(version), _) if spreads => found.push(Finding::new(
-            Code::LlSharedGresTooOld,
-            PARAMETERS,
-            format!("slurmctld {version} does not start with LL_SHARED_GRES, which is for {SPREADS} and later"),
-            "take LL_SHARED_GRES out; this release always packs",
-        )),
-        (Some(version), Placement::Spread) => found.push(Finding::new(
+    if let Some(version) = old
+        && shares(policy)
+        && policy.placement == Placement::Spread
+    {
+        found.push(Finding::new(
             Code::PlacementAlwaysPacks,
             "[placement] in policy.toml",
-            format!("shards = \"spread\", and Slurm {version} always fills a node's first GPU first"),
-            format!("write \"pack\", or update Slurm to {SPREADS} or later"),
-        )),
-        (None, Placement::Spread) if !spreads => found.push(Finding::new(
-            Code::Placement,
+            format!(
+                "shards = \"spread\", and Slurm {version} always fills a node's first GPU first"
+            ),
+            format!(
+                "write \"pack\", or update Slurm to {} or later",
+                SlurmVersion::SPREADS_SHARDS
+            ),
+        ));
+    }
+}
+
+/// Whether a word of `softmig config` has to be there: how CPUs are shared out is the site's, and mps has its own finding.
+fn counts(key: &str, word: &str) -> bool {
+    !(word == "mps" || (key == PARAMETERS && word.starts_with("CR_")))
+}
+
+/// Whether a word of Slurm's does what a wanted one does.
+fn serves(key: &str, own: &str, wanted: &str) -> bool {
+    let is = |word: &str| own.eq_ignore_ascii_case(word);
+    match key {
+        "PrologFlags" => AT_ALLOCATION.into_iter().any(is),
+        "PriorityWeightQOS" => own != "0",
+        "AccountingStorageEnforce" => {
+            is("all")
+                || is(wanted)
+                || wanted == "associations"
+                || (wanted == "limits" && is("safe"))
+        }
+        // A plugin may be named with its kind: task/cgroup.
+        _ => {
+            own.rsplit('/').next().map(str::to_ascii_lowercase)
+                == wanted.rsplit('/').next().map(str::to_ascii_lowercase)
+        }
+    }
+}
+
+/// Words that do harm.
+fn unwanted(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
+    let settings = &cluster.settings;
+    let metrics = &policy.node().metrics;
+    let spreads = cluster.version.is_none_or(SlurmVersion::spreads_shards);
+    let packs = spreads && policy.placement == Placement::Pack;
+    // The second is the name since 25.11.
+    let containers = ["JobContainerType", "NamespaceType"].map(|key| settings.get(key));
+    let is_private = |plugin: &&str| plugin.ends_with("/tmpfs") || plugin.ends_with("/linux");
+    let private = "the prolog comes after the mounts that the job has of its own, and slices have no GPU unless the plugin's own \
+                   file says that mounts are shared";
+    let hidden =
+        "other users' jobs are hidden, and [metrics] of policy.toml tells all users of them";
+    let tell_privately = "take textfile and exporters out of [metrics], and have Prometheus ask softmig-exporter with \
+                          --tls-client-ca";
+    for (applies, key, word, code, why, remedy) in [
+        (
+            shares(policy),
             PARAMETERS,
-            "policy.toml has shards = \"spread\" in [placement], and Slurm packs",
-            "add LL_SHARED_GRES",
-        )),
-        (None, Placement::Pack) if spreads => found.push(Finding::new(
-            Code::Placement,
+            "MULTIPLE_SHARING_GRES_PJ",
+            Code::MultipleSharingGresPj,
+            "a slice is spread over several GPUs, and has less than it was promised",
+            "take it out",
+        ),
+        (
+            shares(policy) && !spreads,
             PARAMETERS,
-            "policy.toml has shards = \"pack\" in [placement], and with LL_SHARED_GRES Slurm spreads, so that jobs on whole \
-             GPUs may wait long",
-            "take LL_SHARED_GRES out, or write \"spread\"",
-        )),
-        _ => {}
+            "LL_SHARED_GRES",
+            Code::LlSharedGresTooOld,
+            "this slurmctld does not start: only Slurm 23.11 and later know it",
+            "take it out; this release always packs",
+        ),
+        (
+            shares(policy) && packs,
+            PARAMETERS,
+            "LL_SHARED_GRES",
+            Code::Placement,
+            "Slurm spreads, so that jobs on whole GPUs may wait long, and policy.toml has shards = \"pack\" in [placement]",
+            "take it out, or write \"spread\"",
+        ),
+        (
+            is_weighed(policy),
+            "PriorityFlags",
+            "MAX_TRES",
+            Code::BillingMaxTres,
+            "a job's billing is not the sum of what it has, and limits on shards do not hold",
+            "take it out",
+        ),
+        (
+            policy.node().tag_field == TagField::Extra,
+            "SchedulerParameters",
+            "extra_constraints",
+            Code::TagField,
+            "Slurm reads extra as an expression and refuses the job, and policy.toml has field = \"extra\" in [tag]",
+            TAG_REMEDY,
+        ),
+        (
+            metrics.textfile.is_some() || metrics.exporters.is_some(),
+            "PrivateData",
+            "jobs",
+            Code::PrivateData,
+            hidden,
+            tell_privately,
+        ),
+        (
+            containers.iter().any(is_private),
+            "PrologFlags",
+            "RunInJob",
+            Code::PrologRunInJob,
+            private,
+            "take it out, or look for Shared=true in job_container.conf, or for shared: true in namespace.yaml",
+        ),
+    ] {
+        if applies && settings.has(key, word) {
+            found.push(Finding::new(
+                code,
+                key,
+                format!("with {word} {why}"),
+                remedy,
+            ));
+        }
     }
 }
 
 /// The programs at each job's start and end.
 fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
-    let settings = &cluster.settings;
     for (code, key, own) in [
         (Code::Prolog, "Prolog", "softmig-prolog"),
         (Code::Epilog, "Epilog", "softmig-epilog"),
     ] {
-        let remedy =
-            format!("write {key}=/usr/libexec/{own}, or let the script of yours run it as root");
-        let words: Vec<&str> = settings.words(key).collect();
-        let is_own = |word: &&str| word.rsplit('/').next() == Some(own);
-        let text = |word: &&str| cluster.own_scripts.get(*word);
-        if words.iter().any(is_own) || words.iter().filter_map(text).any(|text| text.contains(own))
+        let words: Vec<&str> = cluster.settings.words(key).collect();
+        let texts: Vec<Option<&String>> = words
+            .iter()
+            .map(|word| cluster.own_scripts.get(*word))
+            .collect();
+        if words.iter().any(|word| word.ends_with(&format!("/{own}")))
+            || texts.iter().flatten().any(|text| text.contains(own))
         {
             continue;
         }
-        let place = match words.as_slice() {
-            [] => key.to_string(),
-            words => format!("{key}={}", words.join(",")),
-        };
-        found.push(if words.iter().all(|word| text(word).is_some()) {
+        let place = format!("{key}={}", words.join(","));
+        found.push(if texts.iter().all(Option::is_some) {
             Finding::new(
                 code,
                 place,
-                if words.is_empty() {
-                    format!("it is not set, so {own} never runs")
-                } else {
-                    format!("it does not run {own}")
-                },
-                remedy,
+                format!("it does not run {own}"),
+                format!(
+                    "write {key}=/usr/libexec/{own}, or let the script of yours run it as root"
+                ),
             )
         } else {
             Finding::skip(
@@ -150,282 +306,210 @@ fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
             )
         });
     }
-    if !AT_ALLOCATION
-        .iter()
-        .any(|flag| settings.has("PrologFlags", flag))
-    {
+}
+
+fn cgroup_conf(cluster: &Cluster, cgroup: &Settings, found: &mut Vec<Finding>) {
+    const PLACE: &str = "cgroup.conf";
+    if !cgroup.is_yes("ConstrainDevices") {
         found.push(Finding::new(
-            Code::PrologFlags,
-            "PrologFlags",
-            "the prolog runs at a job's first step only, and a job without one has no limits on its node",
-            "write PrologFlags=Contain (or Alloc, where ProctrackType is not proctrack/cgroup)",
+            Code::ConstrainDevices,
+            PLACE,
+            "ConstrainDevices is off: jobs see all GPUs on the node, so a slice's limits would apply to whichever GPU the \
+             program opens",
+            "write ConstrainDevices=yes",
         ));
     }
-    // The second is the name since 25.11.
-    let plugins = ["JobContainerType", "NamespaceType"].map(|key| settings.get(key));
-    let private = |plugin: &&str| plugin.ends_with("/tmpfs") || plugin.ends_with("/linux");
-    if let Some(plugin) = plugins.into_iter().find(private)
-        && settings.has("PrologFlags", "RunInJob")
-    {
+    if cgroup.is_yes("ConstrainDeviceMemory") {
         found.push(Finding::new(
-            Code::PrologRunInJob,
-            "PrologFlags",
-            format!(
-                "with RunInJob and {plugin} the prolog comes after the job's own mounts, and slices have no GPU unless the \
-                 plugin's own file says that mounts are shared"
-            ),
-            "take RunInJob out, or look for Shared=true in job_container.conf, or for shared: true in \
-             namespace.yaml",
+            Code::ConstrainDeviceMemory,
+            PLACE,
+            "ConstrainDeviceMemory=yes (Slurm 26.11): where the driver takes part, the kernel also holds jobs with shards, \
+             to their part of all of a GPU's memory; a slice is smaller by its part of reserved_mib, and the smaller one \
+             counts",
+            "",
+        ));
+    }
+    // Only groups of version 2 can have names that are not jobs' numbers.
+    let is_v2 = match cgroup.get("CgroupPlugin").to_ascii_lowercase().as_str() {
+        "" | "autodetect" => !cluster.has_cgroup_v1,
+        plugin => plugin.ends_with("/v2"),
+    };
+    let by_sluid = cluster.version.filter(|own| own.names_cgroups_by_sluid());
+    if let Some(version) = by_sluid
+        && is_v2
+        && !cgroup.is_yes("CgroupJobIdPaths")
+    {
+        let first = SlurmVersion::KNOWS_JOB_ID_PATHS;
+        found.push(Finding::new(
+            Code::CgroupSluid,
+            PLACE,
+            "this release names jobs' control groups by SLUID; softmig knows them by a second name of a job's limits, other \
+             tools on the nodes may not. The limits of a job that began before Slurm was upgraded have no such name",
+            if version.knows_job_id_paths() {
+                "write CgroupJobIdPaths=yes to have jobs' numbers".to_string()
+            } else {
+                format!(
+                    "with Slurm {first} or later write CgroupJobIdPaths=yes to have jobs' numbers; {version} does not start \
+                     with that line"
+                )
+            },
         ));
     }
 }
 
-/// The plugins that translate requests.
-fn plugins(cluster: &Cluster, found: &mut Vec<Finding>) {
-    let loads = |key: &str| {
-        let mut words = cluster.settings.words(key);
-        words.any(|word| word.rsplit('/').next() == Some("lua"))
-    };
-    if !loads("JobSubmitPlugins") {
-        found.push(Finding::new(
-            Code::JobSubmit,
-            "JobSubmitPlugins",
-            "without lua nothing decides on requests for slices, and no class is held to its limits",
-            "write JobSubmitPlugins=lua, and copy /usr/share/softmig/examples/job_submit.lua beside slurm.conf",
-        ));
-    }
-    if !loads("CliFilterPlugins") {
-        found.push(Finding::new(
-            Code::CliFilter,
-            "CliFilterPlugins",
-            "without lua srun cannot ask for a slice",
-            "write CliFilterPlugins=lua, and copy /usr/share/softmig/examples/cli_filter.lua beside slurm.conf",
-        ));
-    }
-}
+const TAG_REMEDY: &str =
+    "write field = \"comment\" in [tag] of policy.toml, or take extra_constraints out";
 
 /// The field of a job that carries its limits.
 fn tag(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
-    const PARAMETERS: &str = "SchedulerParameters";
-    const REMEDY: &str =
-        "write field = \"comment\" in [tag] of policy.toml, or take extra_constraints out";
-    let parsed = cluster.settings.has(PARAMETERS, "extra_constraints");
     let old = cluster.version.filter(|own| !own.passes_extra_to_prolog());
-    match policy.node().tag_field {
-        TagField::Comment => {}
-        TagField::Extra => {
-            if let Some(version) = old {
-                found.push(Finding::new(
-                    Code::TagField,
-                    "[tag] in policy.toml",
-                    format!("field = \"extra\", and in Slurm {version} that does not reach the prolog"),
-                    "write field = \"comment\" or \"auto\"",
-                ));
-            }
-            if parsed {
-                found.push(Finding::new(
-                    Code::TagField,
-                    PARAMETERS,
-                    "field = \"extra\" in [tag] of policy.toml, and with extra_constraints Slurm reads extra as an \
-                     expression and refuses the job",
-                    REMEDY,
-                ));
-            }
-        }
+    let is_parsed = cluster
+        .settings
+        .has("SchedulerParameters", "extra_constraints");
+    match (policy.node().tag_field, old) {
+        (TagField::Extra, Some(version)) => found.push(Finding::new(
+            Code::TagField,
+            "[tag] in policy.toml",
+            format!("field = \"extra\", and in Slurm {version} that does not reach the prolog"),
+            "write field = \"comment\" or \"auto\"",
+        )),
         // The modules also look for the setting, but only in slurm.conf itself.
-        TagField::Auto if parsed && old.is_none() => match &cluster.slurm_conf {
+        (TagField::Auto, None) if is_parsed => match &cluster.slurm_conf {
             Ok(text) if parses_extra(text) => {}
             Ok(_) => found.push(Finding::new(
                 Code::TagField,
-                PARAMETERS,
+                "SchedulerParameters",
                 "extra_constraints is set in a file that slurm.conf includes, and softmig's modules read slurm.conf alone: \
                  they would put limits into extra, which Slurm then reads as an expression",
-                REMEDY,
+                TAG_REMEDY,
             )),
             Err(why) => found.push(Finding::skip("slurm.conf", why)),
         },
-        TagField::Auto => {}
+        _ => {}
     }
-}
-
-/// Figures of jobs that Slurm hides.
-fn private_data(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
-    if !cluster.settings.has("PrivateData", "jobs") {
-        return;
-    }
-    let metrics = &policy.node().metrics;
-    let ways = [
-        metrics.textfile.as_ref().map(|_| "textfile"),
-        metrics.exporters.as_ref().map(|_| "exporters"),
-    ];
-    found.extend(ways.into_iter().flatten().map(|way| {
-        Finding::new(
-            Code::PrivateData,
-            "[metrics] in policy.toml",
-            format!("PrivateData=jobs hides other users' jobs, and {way} tells all users of them"),
-            format!(
-                "take {way} out, and have Prometheus ask softmig-exporter with --tls-client-ca"
-            ),
-        )
-    }));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::check::rules::example::{cluster, codes, policy, policy_with};
+    use crate::site::check::rules::example::{LIMITS, cluster, codes, limited, policy_with};
 
-    fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
-        let mut cluster = cluster();
+    /// With these lines in the policy.
+    fn found(more: &str, change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
+        let mut cluster = limited();
         change(&mut cluster);
-        codes(&check(&policy(), &cluster))
+        codes(&check(&policy_with(more), &cluster))
     }
 
     #[test]
-    fn a_right_configuration_is_clean() {
-        assert!(found(|_| {}).is_empty());
-    }
-
-    #[test]
-    fn each_setting_that_slices_need_is_missed() {
-        for (key, value, code) in [
-            ("SelectType", "select/linear", "SELECT_TYPE"),
-            (
-                "SelectTypeParameters",
-                "CR_Core,MULTIPLE_SHARING_GRES_PJ",
-                "MULTIPLE_SHARING_GRES_PJ",
-            ),
-            (
-                "SelectTypeParameters",
-                "CR_CORE_MEMORY,LL_SHARED_GRES",
-                "PLACEMENT",
-            ),
-            ("GresTypes", "gpu", "GRES_TYPES"),
-            ("Prolog", "", "PROLOG"),
-            ("Epilog", "", "EPILOG"),
-            ("PrologFlags", "", "PROLOG_FLAGS"),
-            ("PrologFlags", "Serial", "PROLOG_FLAGS"),
-            ("JobSubmitPlugins", "defaults", "JOB_SUBMIT"),
-            ("CliFilterPlugins", "", "CLI_FILTER"),
-            ("ProctrackType", "proctrack/linuxproc", "PROCTRACK"),
-            ("TaskPlugin", "task/affinity", "CONSTRAIN_DEVICES"),
+    fn settings_that_serve_as_well_are_clean() {
+        for (key, value) in [
+            ("SelectType", ""),
+            ("PrologFlags", "x11"),
+            ("JobSubmitPlugins", "defaults,job_submit/lua"),
+            ("AccountingStorageEnforce", "safe,qos"),
+            ("AccountingStorageEnforce", "all"),
+            ("PriorityWeightQOS", "1"),
+            ("PriorityFlags", "MAX_TRES_GRES"),
+            ("PrivateData", "jobs"),
+            ("JobContainerType", "job_container/tmpfs"),
         ] {
-            let found = found(|cluster| cluster.settings.set(key, value));
+            let found = found(LIMITS, |cluster| cluster.settings.set(key, value));
+            assert!(found.is_empty(), "{key}={value}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn each_word_that_is_missing_has_its_code() {
+        for (key, value, code) in [
+            ("GresTypes", "gpu", "GRES_TYPES"),
+            ("AccountingStorageEnforce", "none", "ACCOUNTING_ENFORCE"),
+            (
+                "AccountingStorageEnforce",
+                "associations,limits",
+                "ACCOUNTING_ENFORCE",
+            ),
+            ("AccountingStorageEnforce", "qos", "ACCOUNTING_ENFORCE"),
+            ("AccountingStorageType", "", "ACCOUNTING"),
+            ("PriorityType", "priority/basic", "PRIORITY_UNUSED"),
+        ] {
+            let found = found(LIMITS, |cluster| cluster.settings.set(key, value));
             assert_eq!(found, [code], "{key}={value}");
         }
     }
 
     #[test]
-    fn a_release_before_23_11_cannot_spread() {
-        let old = |cluster: &mut Cluster| cluster.version = "22.05".parse().ok();
-        let parameters = "CR_Core,LL_SHARED_GRES";
-        let with = found(|cluster| {
-            old(cluster);
-            cluster.settings.set("SelectTypeParameters", parameters);
-        });
-        assert_eq!(with, ["LL_SHARED_GRES_TOO_OLD"]);
+    fn what_a_policy_does_not_have_needs_no_setting() {
         let mut cluster = cluster();
-        let spread = policy_with("[placement]\nshards = \"spread\"\n");
-        assert_eq!(codes(&check(&spread, &cluster)), ["PLACEMENT"]);
-        old(&mut cluster);
-        assert_eq!(codes(&check(&spread, &cluster)), ["PLACEMENT_ALWAYS_PACKS"]);
-        cluster.version = "23.11".parse().ok();
-        cluster.settings.set("SelectTypeParameters", parameters);
-        assert!(check(&spread, &cluster).is_empty());
+        for key in ["SelectType", "GresTypes", "AccountingStorageType"] {
+            cluster.settings.set(key, "");
+        }
+        assert!(check(&Policy::parse("").unwrap(), &cluster).is_empty());
     }
 
     #[test]
-    fn a_prolog_of_the_sites_own_has_to_run_softmigs() {
-        for (text, code) in [
-            (
-                Some("#!/bin/sh\n/usr/libexec/softmig-prolog || exit 1\n"),
-                None,
-            ),
-            (Some("#!/bin/sh\nexit 0\n"), Some("PROLOG")),
-            (None, Some("NOT_LOOKED_AT")),
-        ] {
-            let found = found(|cluster| {
-                cluster.settings.set("Prolog", "/etc/slurm/prolog.sh");
-                if let Some(text) = text {
-                    let texts = &mut cluster.own_scripts;
-                    texts.insert("/etc/slurm/prolog.sh".into(), text.into());
-                }
-            });
-            assert_eq!(found.first().copied(), code, "{text:?}");
-        }
+    fn a_release_before_23_11_cannot_spread() {
+        const SPREAD: &str = "[placement]\nshards = \"spread\"\n";
+        let with = |version: &'static str, more: &str, parameters: &'static str| {
+            found(more, |cluster| {
+                cluster.version = version.parse().ok();
+                cluster.settings.set("SelectTypeParameters", parameters);
+            })
+        };
+        let spreads = "CR_Core,LL_SHARED_GRES";
+        assert_eq!(with("22.05", "", spreads), ["LL_SHARED_GRES_TOO_OLD"]);
+        assert_eq!(with("22.05", SPREAD, "CR_Core"), ["PLACEMENT_ALWAYS_PACKS"]);
+        assert_eq!(with("23.11", SPREAD, "CR_Core"), ["PLACEMENT"]);
+        assert!(with("23.11", SPREAD, spreads).is_empty());
     }
 
     #[test]
-    fn a_prolog_in_the_jobs_own_mounts_is_warned_of() {
-        for (key, plugin, codes) in [
-            (
-                "JobContainerType",
-                "job_container/tmpfs",
-                &["PROLOG_RUN_IN_JOB"][..],
-            ),
-            ("NamespaceType", "namespace/tmpfs", &["PROLOG_RUN_IN_JOB"]),
-            ("NamespaceType", "namespace/linux", &["PROLOG_RUN_IN_JOB"]),
-            ("JobContainerType", "job_container/none", &[]),
-        ] {
-            let found = found(|cluster| {
-                let settings = &mut cluster.settings;
-                settings.set("PrologFlags", "Alloc,Contain,RunInJob");
-                settings.set(key, plugin);
-            });
-            assert_eq!(found, codes, "{plugin}");
-        }
+    fn a_prolog_of_the_sites_own_may_run_softmigs() {
+        let found = found("", |cluster| {
+            cluster.settings.set("Prolog", "/etc/slurm/prolog.sh");
+            let text = "#!/bin/sh\n/usr/libexec/softmig-prolog || exit 1\n";
+            let texts = &mut cluster.own_scripts;
+            texts.insert("/etc/slurm/prolog.sh".into(), text.into());
+        });
+        assert!(found.is_empty(), "{found:?}");
     }
 
     #[test]
     fn a_tag_does_not_travel_where_slurm_reads_it_as_an_expression() {
-        let parses = |cluster: &mut Cluster| {
-            cluster
-                .settings
-                .set("SchedulerParameters", "extra_constraints");
-        };
-        let text = |text: &'static str| {
-            found(move |cluster| {
-                parses(cluster);
+        let with = |more: &str, text: &'static str| {
+            found(more, |cluster| {
+                cluster
+                    .settings
+                    .set("SchedulerParameters", "extra_constraints");
                 cluster.slurm_conf = Ok(text.into());
             })
         };
-        assert!(text("SchedulerParameters=extra_constraints\n").is_empty());
-        assert_eq!(text("Include more.conf\n"), ["TAG_FIELD"]);
-        let extra = policy_with("[tag]\nfield = \"extra\"\n");
-        let mut cluster = cluster();
-        assert!(check(&extra, &cluster).is_empty());
-        parses(&mut cluster);
-        assert_eq!(codes(&check(&extra, &cluster)), ["TAG_FIELD"]);
-        cluster.settings.set("SchedulerParameters", "");
-        cluster.version = "22.05".parse().ok();
-        assert_eq!(codes(&check(&extra, &cluster)), ["TAG_FIELD"]);
+        assert!(with("", "SchedulerParameters=extra_constraints\n").is_empty());
+        assert_eq!(with("", "Include more.conf\n"), ["TAG_FIELD"]);
+        let extra = "[tag]\nfield = \"extra\"\n";
+        assert_eq!(with(extra, ""), ["TAG_FIELD"]);
+        assert!(found(extra, |_| {}).is_empty());
     }
 
     #[test]
-    fn units_of_mps_need_their_gres() {
-        let legacy = policy_with("[legacy.mps]\ntype = \"l40s\"\nunits_per_gpu = 320\n");
-        let mut cluster = cluster();
-        assert_eq!(codes(&check(&legacy, &cluster)), ["LEGACY_MPS"]);
-        cluster.settings.set("GresTypes", "gpu,mps,shard");
-        assert!(check(&legacy, &cluster).is_empty());
-    }
-
-    #[test]
-    fn what_slurm_hides_is_not_shown_by_metrics() {
-        let textfile = "[metrics]\ntextfile = \"/var/lib/softmig/softmig.prom\"\n";
-        let exporters =
-            "[metrics]\nexporters = \"https://%n:9836\"\nexporters_ca = \"/etc/softmig/ca.pem\"\n";
-        let mut cluster = cluster();
-        for metrics in [textfile, exporters] {
-            assert!(check(&policy_with(metrics), &cluster).is_empty());
+    fn sluids_are_names_of_version_2_alone() {
+        let with = |version: &'static str, key: &'static str, value: &'static str| {
+            found("", move |cluster| {
+                cluster.version = version.parse().ok();
+                let pairs = [("ConstrainDevices", "yes"), (key, value)];
+                cluster.cgroup = Ok(pairs.into_iter().collect());
+            })
+        };
+        for plugin in ["autodetect", "cgroup/v2"] {
+            assert_eq!(with("26.05.5", "CgroupPlugin", plugin), ["CGROUP_SLUID"]);
         }
-        cluster.settings.set("PrivateData", "accounts,jobs");
-        assert!(check(&policy(), &cluster).is_empty());
-        for metrics in [textfile, exporters] {
-            assert_eq!(
-                codes(&check(&policy_with(metrics), &cluster)),
-                ["PRIVATE_DATA"]
-            );
-        }
+        assert!(with("25.11.9", "CgroupPlugin", "").is_empty());
+        assert!(with("26.05.5", "CgroupJobIdPaths", "yes").is_empty());
+        assert!(with("26.05.5", "CgroupPlugin", "cgroup/v1").is_empty());
+        let v1 = found("", |cluster| {
+            cluster.version = "26.05.5".parse().ok();
+            cluster.has_cgroup_v1 = true;
+        });
+        assert!(v1.is_empty());
     }
 }

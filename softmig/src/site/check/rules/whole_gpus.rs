@@ -2,10 +2,9 @@
 //! a part of a GPU.
 
 use crate::output::say::and_others;
-use crate::settings::accounting;
 use crate::site::check::facts::{Cluster, Node, Partition};
 use crate::site::check::finding::{Code, Finding};
-use crate::site::check::rules::accounting::{partitions_with_gpus, weights};
+use crate::site::check::rules::accounting::{is_weighed, partitions_with_gpus, weights};
 use crate::site::check::rules::slices::{has_slices, shares};
 use softmig_policy::Policy;
 use softmig_policy::slurm::hostlist::compress;
@@ -30,10 +29,8 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     defaults(policy, cluster, &mut found);
     cpus(policy, cluster, &mut found);
     limits(policy, cluster, &mut found);
-    let weighed =
-        accounting::for_policy(policy).is_some_and(|accounting| accounting.weights.is_some());
     // If the policy has weights, another rule compares them one by one.
-    if !weighed {
+    if !is_weighed(policy) {
         let light: Vec<&str> = partitions_with_gpus(cluster)
             .filter(|partition| {
                 let weights = weights(partition);
