@@ -1,6 +1,6 @@
 //! A finding: what is wrong, where, and what to do about it.
 
-use crate::output::say::counted;
+use crate::output::say::{and_others, counted};
 use serde::Serialize;
 use std::fmt;
 
@@ -218,6 +218,16 @@ impl Finding {
     pub(crate) fn skip(place: impl Into<String>, why: impl Into<String>) -> Self {
         Self::new(Code::NotLookedAt, place, why, "")
     }
+}
+
+/// The most names in one finding.
+const NAMED: usize = 5;
+
+/// "a, b", and how many more there are; `None` without any.
+pub(crate) fn listed(names: impl Iterator<Item = impl AsRef<str>>) -> Option<String> {
+    let names: Vec<String> = names.map(|name| name.as_ref().to_string()).collect();
+    let (named, others) = names.split_at(names.len().min(NAMED));
+    (!named.is_empty()).then(|| and_others(&named.join(", "), others.len()))
 }
 
 /// One line for people.

@@ -1,12 +1,11 @@
 //! Checks that Slurm holds each class to its limits: accounting, QOS, billing weights.
 
-use crate::output::say::and_others;
 use crate::settings::accounting;
 use crate::settings::partitions::BillingWeights;
 use crate::settings::qos::{self, FLAG};
 use crate::settings::tres::Tres;
 use crate::site::check::facts::{Accounting, Cluster, Partition, Qos};
-use crate::site::check::finding::{Code, Finding};
+use crate::site::check::finding::{Code, Finding, listed};
 use softmig_policy::{Policy, WallTime};
 use std::collections::BTreeMap;
 
@@ -55,18 +54,23 @@ fn billing(wanted: &BillingWeights, cluster: &Cluster, found: &mut Vec<Finding>)
         .iter()
         .map(|(name, weight)| (name.to_string(), weight as f64))
         .collect();
-    let wrong: Vec<&str> = partitions_with_gpus(cluster)
-        .filter(|partition| weights(partition) != expected)
-        .map(|partition| partition.name.as_str())
-        .collect();
-    if !wrong.is_empty() {
+    let wrong = partitions_with_gpus(cluster).filter(|partition| weights(partition) != expected);
+    if let Some(place) = called(wrong) {
         found.push(Finding::new(
             Code::BillingWeights,
-            format!("partition {}", wrong.join(", ")),
+            place,
             "TRESBillingWeights is not what limits on shards are counted by",
             format!("write TRESBillingWeights=\"{wanted}\" and nothing else in it"),
         ));
     }
+}
+
+/// "partition a, b"; `None` without any.
+pub(crate) fn called<'a>(partitions: impl Iterator<Item = &'a Partition>) -> Option<String> {
+    let names: Vec<&str> = partitions
+        .map(|partition| partition.name.as_str())
+        .collect();
+    (!names.is_empty()).then(|| format!("partition {}", names.join(", ")))
 }
 
 /// The weights in a partition, by Slurm's names in lower case.
@@ -97,25 +101,17 @@ pub(crate) fn partitions_with_gpus(cluster: &Cluster) -> impl Iterator<Item = &P
 fn partitions(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     let all = qos::all(policy);
     for partition in partitions_with_gpus(cluster) {
-        let allowed = |name: &str| {
-            let (allow, deny) = ("AllowQos", "DenyQos");
-            let open = matches!(partition.settings.get(allow), "" | "ALL")
-                || partition.settings.has(allow, name);
-            open && !partition.settings.has(deny, name)
+        let settings = &partition.settings;
+        let is_open = matches!(settings.get("AllowQos"), "" | "ALL");
+        let is_allowed = |name: &str| {
+            (is_open || settings.has("AllowQos", name)) && !settings.has("DenyQos", name)
         };
-        let shut: Vec<&str> = all
-            .iter()
-            .map(|qos| qos.name.as_str())
-            .filter(|name| !allowed(name))
-            .collect();
-        if !shut.is_empty() {
+        let names = all.iter().map(|qos| qos.name.as_str());
+        if let Some(shut) = listed(names.filter(|name| !is_allowed(name))) {
             found.push(Finding::new(
                 Code::QosPartition,
                 format!("partition {}", partition.name),
-                format!(
-                    "it does not take QOS {}, so it refuses their jobs with GPUs",
-                    shut.join(", ")
-                ),
+                format!("it does not take QOS {shut}, so it refuses their jobs with GPUs"),
                 "add them to AllowQos, or take them out of DenyQos",
             ));
         }
@@ -134,102 +130,109 @@ fn compare(wanted: &qos::Qos, accounting: &Accounting) -> Vec<Finding> {
         )];
     };
     let mut found = Vec::new();
-    let differences = differences(wanted, own);
-    if !differences.is_empty() {
-        found.push(say(Code::QosLimits, differences.join("; "), CONFIG));
+    if let Some(what) = different(&limits(wanted, own)) {
+        found.push(say(Code::QosLimits, what, CONFIG));
     }
     let priority = own.fields.get("Priority").parse::<u32>().unwrap_or(0);
-    if priority != wanted.priority {
-        let what = format!(
-            "its priority is {priority}, and policy.toml makes it {}",
-            wanted.priority
-        );
+    let priorities = (
+        "its priority",
+        priority.to_string(),
+        wanted.priority.to_string(),
+    );
+    if let Some(what) = different(&[priorities]) {
         found.push(say(Code::QosPriority, what, CONFIG));
     }
     if !own.fields.has("Flags", FLAG) {
         let what = format!("without the flag {FLAG} a job that could never start waits for ever");
         found.push(say(Code::QosFlags, what, CONFIG));
     }
-    let without: Vec<String> = accounting
-        .associations
-        .iter()
-        .filter(|association| !association.qos.contains(&wanted.name))
-        .map(|association| association.called())
-        .collect();
-    if let Some((first, others)) = without.split_first() {
-        found.push(say(
-            Code::QosNotAllowed,
-            format!(
-                "it is not allowed to {}; Slurm refuses a job that job_submit gives it",
-                and_others(first, others.len())
-            ),
-            CONFIG,
-        ));
+    let all = accounting.associations.iter();
+    let without = all.filter(|association| !association.qos.contains(&wanted.name));
+    if let Some(names) = listed(without.map(|association| association.called())) {
+        let what =
+            format!("it is not allowed to {names}; Slurm refuses a job that job_submit gives it");
+        found.push(say(Code::QosNotAllowed, what, CONFIG));
     }
     found
 }
 
-/// Each limit that is another one, in words.
-fn differences(wanted: &qos::Qos, own: &Qos) -> Vec<String> {
-    let mut differences = Vec::new();
-    let mut compare = |name: &str, own: String, wanted: String| {
-        let shown = |value: &str| match value {
-            "" => "not set".to_string(),
-            value => value.to_string(),
-        };
-        if own != wanted {
-            differences.push(format!(
-                "{name} is {}, and policy.toml makes it {}",
-                shown(&own),
-                shown(&wanted)
-            ));
+/// A name, and its value in Slurm and in the policy.
+type Pair<'a> = (&'a str, String, String);
+
+/// The limits of a QOS in one form.
+fn limits(wanted: &qos::Qos, own: &Qos) -> [Pair<'static>; 4] {
+    let field = |key: &str| own.fields.get(key).to_string();
+    // Text that is not a list of amounts is shown as it is.
+    let tres = |key: &str| match field(key).parse::<Tres>() {
+        Ok(tres) => tres.to_string(),
+        Err(_) => field(key),
+    };
+    let wall = WallTime::parse(&field("MaxWall")).map_or(field("MaxWall"), |wall| wall.to_string());
+    let shown = |value: Option<String>| value.unwrap_or_default();
+    [
+        (
+            "MaxTRESPerUser",
+            tres("MaxTRESPerUser"),
+            wanted.per_user.to_string(),
+        ),
+        ("MaxTRES", tres("MaxTRES"), wanted.per_job.to_string()),
+        (
+            "MaxJobsPerUser",
+            field("MaxJobsPU"),
+            shown(wanted.jobs.map(|jobs| jobs.to_string())),
+        ),
+        (
+            "MaxWall",
+            wall,
+            shown(wanted.wall_time.map(|wall| wall.to_string())),
+        ),
+    ]
+}
+
+/// The pairs that differ, in words.
+fn different(pairs: &[Pair<'_>]) -> Option<String> {
+    let shown = |value: &str| {
+        if value.is_empty() {
+            "not set".to_string()
+        } else {
+            value.to_string()
         }
     };
-    for (name, tres) in [
-        ("MaxTRESPerUser", &wanted.per_user),
-        ("MaxTRES", &wanted.per_job),
-    ] {
-        let own = own.fields.get(name);
-        // Text that is not a list of amounts is shown as it is.
-        let own = own
-            .parse::<Tres>()
-            .map_or(own.to_string(), |own| own.to_string());
-        compare(name, own, tres.to_string());
-    }
-    let jobs = wanted.jobs.map(|jobs| jobs.to_string());
-    compare(
-        "MaxJobsPerUser",
-        own.fields.get("MaxJobsPU").to_string(),
-        jobs.unwrap_or_default(),
-    );
-    let wall = own.fields.get("MaxWall");
-    let wall = WallTime::parse(wall).map_or(wall.to_string(), |wall| wall.to_string());
-    let wanted_wall = wanted.wall_time.map(|wall| wall.to_string());
-    compare("MaxWall", wall, wanted_wall.unwrap_or_default());
-    differences
+    let wrong = pairs.iter().filter(|(_, own, wanted)| own != wanted);
+    let words: Vec<String> = wrong
+        .map(|(name, own, wanted)| {
+            format!(
+                "{name} is {}, and policy.toml makes it {}",
+                shown(own),
+                shown(wanted)
+            )
+        })
+        .collect();
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// QOS of the site's own that classes may name.
 fn other_qos(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
-    let standings = policy.standings().iter();
-    let missing = standings.flat_map(|standing| {
-        let names = standing.quota.other_qos.iter();
-        let missing = names.filter(|name| {
-            !accounting
-                .qos
+    let is_known = |name: &&String| {
+        let mut all = accounting.qos.iter();
+        all.any(|qos| qos.name.eq_ignore_ascii_case(name))
+    };
+    let found = policy.standings().iter().filter_map(|standing| {
+        let names = listed(
+            standing
+                .quota
+                .other_qos
                 .iter()
-                .any(|qos| qos.name.eq_ignore_ascii_case(name))
-        });
-        missing.map(|name| {
-            Finding::new(
-                Code::OtherQos,
-                format!("other_qos of {}", standing.called()),
-                format!("QOS {name} does not exist in Slurm"),
-                format!("correct it in policy.toml, or 'sacctmgr add qos {name}'"),
-            )
-        })
+                .filter(|name| !is_known(name)),
+        )?;
+        Some(Finding::new(
+            Code::OtherQos,
+            format!("other_qos of {}", standing.called()),
+            format!("QOS {names} does not exist in Slurm"),
+            "correct it in policy.toml, or add the QOS with sacctmgr",
+        ))
     });
-    missing.collect()
+    found.collect()
 }
 
 #[cfg(test)]

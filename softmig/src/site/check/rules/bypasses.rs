@@ -2,14 +2,11 @@
 //! close.
 
 use crate::site::check::facts::{Cluster, Job, Partition};
-use crate::site::check::finding::{Code, Finding};
-use crate::site::check::rules::accounting::partitions_with_gpus;
+use crate::site::check::finding::{Code, Finding, listed};
+use crate::site::check::rules::accounting::{called, partitions_with_gpus};
 use softmig_policy::config::reservable::{Holder, Reservable, Window};
 use softmig_policy::{MaybeKnown, Policy, Submitter};
 use std::collections::BTreeSet;
-
-/// The most jobs that one finding names.
-const NAMED: usize = 5;
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -58,14 +55,10 @@ fn exclusive(cluster: &Cluster) -> Option<Finding> {
         .iter()
         .any(|(key, whole)| partition.settings.get(key).eq_ignore_ascii_case(whole))
     };
-    let names: Vec<&str> = partitions_with_gpus(cluster)
-        .filter(is_exclusive)
-        .map(|partition| partition.name.as_str())
-        .collect();
-    (!names.is_empty()).then(|| {
+    called(partitions_with_gpus(cluster).filter(is_exclusive)).map(|place| {
         Finding::new(
             Code::PartitionExclusive,
-            format!("partition {}", names.join(", ")),
+            place,
             "OverSubscribe=EXCLUSIVE or Exclusive=NODE: every job there gets all GPUs of its node, and softmig cannot see that it asks for any, \
              so none of the limits in policy.toml holds there",
             "take the setting out, or take the nodes with GPUs out of the partition",
@@ -84,21 +77,17 @@ fn groups(policy: &Policy) -> Vec<Finding> {
         if standing.user.is_some() || !policy.has_groups(class) {
             return None;
         }
-        let stricter = standing.quota.stricter_than(&others.quota);
-        let keys: Vec<&str> = stricter.into_iter().collect();
-        (!keys.is_empty()).then(|| {
-            Finding::new(
-                Code::ClassGroups,
-                format!("[classes.{class}]"),
-                format!(
-                    "it has members by groups, and {} may have more ({}): users with a second group leave the class with sg \
-                     or newgrp",
-                    others.called(),
-                    keys.join(", ")
-                ),
-                "name its members by users or accounts, or make what holds for people in no class the strictest",
-            )
-        })
+        let keys = listed(standing.quota.stricter_than(&others.quota).into_iter())?;
+        Some(Finding::new(
+            Code::ClassGroups,
+            format!("[classes.{class}]"),
+            format!(
+                "it has members by groups, and {} may have more ({keys}): users with a second group leave the class with sg \
+                 or newgrp",
+                others.called()
+            ),
+            "name its members by users or accounts, or make what holds for people in no class the strictest",
+        ))
     });
     found.collect()
 }
@@ -117,18 +106,21 @@ fn jobs(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
         let mut all = policy.reservables().iter();
         let open = all.find(|own| own.kind() == kind && own.window(now) == Window::Open);
         let holder = open.map(Reservable::holder);
-        let others: Vec<&Job> = jobs
-            .iter()
-            .filter(|job| {
-                let asks = |job: &Job| {
-                    job.asked
-                        .iter()
-                        .any(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind))
-                };
-                asks(job) && !holder.is_some_and(|holder| is_holders(holder, job))
-            })
-            .collect();
-        (!others.is_empty()).then(|| others_jobs(kind, holder, &others))
+        let asks = |job: &&Job| {
+            let mut asked = job.asked.iter();
+            asked.any(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind))
+        };
+        let is_others = |job: &&Job| !holder.is_some_and(|holder| is_holders(holder, job));
+        let others = jobs.iter().filter(asks).filter(is_others);
+        let whose = holder.map_or("no user".to_string(), Holder::called);
+        let jobs =
+            listed(others.map(|job| format!("{} ({} in {})", job.name, job.user, job.account)))?;
+        Some(Finding::new(
+            Code::ReservableJobs,
+            format!("[[reservable]] {kind}"),
+            format!("gpu:{kind} is reserved for {whose} now, and these jobs ask for it: {jobs}"),
+            "cancel them with scancel, or hold those that wait with scontrol hold",
+        ))
     });
     found.collect()
 }
@@ -140,42 +132,6 @@ fn is_holders(holder: &Holder, job: &Job) -> bool {
         ..Submitter::default()
     };
     submitter.is(holder) == Some(true)
-}
-
-fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
-    let list = |each: fn(&Job) -> String, between: &str, more: &str| {
-        let named = jobs
-            .iter()
-            .take(NAMED)
-            .map(|job| each(job))
-            .collect::<Vec<_>>()
-            .join(between);
-        match jobs.len().saturating_sub(NAMED) {
-            0 => named,
-            count => format!("{named}{}", more.replace("{}", &count.to_string())),
-        }
-    };
-    let called = |job: &Job| format!("{} ({} in {})", job.name, job.user, job.account);
-    let (word, ask) = match jobs {
-        [_] => ("job", "asks"),
-        _ => ("jobs", "ask"),
-    };
-    let whose = match holder {
-        Some(holder) => format!("reserved for {}", holder.called()),
-        None => "reserved for no user".to_string(),
-    };
-    Finding::new(
-        Code::ReservableJobs,
-        format!("[[reservable]] {kind}"),
-        format!(
-            "{word} {} {ask} for gpu:{kind}, which is {whose} now",
-            list(called, ", ", " and {} more")
-        ),
-        format!(
-            "cancel with scancel {}, or hold what waits with scontrol hold",
-            list(|job| job.name.clone(), " ", " ...")
-        ),
-    )
 }
 
 #[cfg(test)]
@@ -273,44 +229,25 @@ mod tests {
             job("8_[0-3]", "bob", "course", "cpu:2,gpu:l40s_r:1"),
             job("9", "carol", "c", "gpu:l40s:1"),
         ]);
-        let at = |now: i64| {
-            let found = check(&policy, &cluster, now);
-            found.iter().map(Finding::to_string).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            at(60),
-            [
-                "WARN  RESERVABLE_JOBS [[reservable]] l40s_r: job 8_[0-3] (bob in course) asks for gpu:l40s_r, which is reserved for \
-              user alice now; cancel with scancel 8_[0-3], or hold what waits with scontrol hold"
-            ]
-        );
         // Alice's job is still there after its window.
-        assert!(at(120)[0].contains(
-            "job 7 (alice in a) asks for gpu:l40s_r, which is reserved for account Course now"
-        ));
-        let over = at(180);
-        assert!(over[0].contains("jobs 7 (alice in a), 8_[0-3] (bob in course) ask for"));
-        assert!(over[0].contains("reserved for no user now; cancel with scancel 7 8_[0-3],"));
-    }
-
-    #[test]
-    fn many_jobs_are_counted_and_unknown_ones_are_said_to_be() {
-        let kept = policy_with(KEPT);
-        let mut cluster = cluster();
-        let ids = 1..=8;
-        let jobs = ids.map(|id| job(&id.to_string(), "bob", "b", "gpu:l40s_r:1"));
-        cluster.jobs = Ok(jobs.collect());
-        let found = check(&kept, &cluster, 60).remove(0);
-        assert!(
-            found.what.contains("5 (bob in b) and 3 more ask"),
-            "{found}"
-        );
-        assert!(
-            found.remedy.contains("scancel 1 2 3 4 5 ..., or"),
-            "{found}"
-        );
+        for (now, end) in [
+            (
+                60,
+                "user alice now, and these jobs ask for it: 8_[0-3] (bob in course)",
+            ),
+            (
+                120,
+                "account Course now, and these jobs ask for it: 7 (alice in a)",
+            ),
+            (
+                180,
+                "no user now, and these jobs ask for it: 7 (alice in a), 8_[0-3] (bob in course)",
+            ),
+        ] {
+            let found = check(&policy, &cluster, now);
+            assert!(found[0].what.ends_with(end), "{}", found[0]);
+        }
         cluster.jobs = Err("squeue did not say".into());
-        assert_eq!(codes(&check(&kept, &cluster, 60)), ["NOT_LOOKED_AT"]);
-        assert!(check(&policy(), &cluster, 60).is_empty());
+        assert_eq!(codes(&check(&policy, &cluster, 60)), ["NOT_LOOKED_AT"]);
     }
 }

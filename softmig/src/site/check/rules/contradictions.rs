@@ -52,7 +52,7 @@ fn never(
     sizes: Vec<(&GpuType, u64)>,
     remedy: &str,
 ) -> Option<Finding> {
-    let room_for = |gpu| room(&standing.quota, gpu);
+    let room_for = |gpu: &GpuType| room(&standing.quota, gpu);
     let fits = |(gpu, shards): &(&GpuType, u64)| room_for(gpu).is_none_or(|room| *shards <= room);
     if sizes.iter().any(fits) {
         return None;

@@ -1,8 +1,8 @@
 //! Gates for accounts of a class that do not apply to all members of that class.
 
 use crate::site::check::facts::Cluster;
-use crate::site::check::finding::{Code, Finding};
-use crate::site::check::rules::principals::{knows_all_users, listed};
+use crate::site::check::finding::{Code, Finding, listed};
+use crate::site::check::rules::principals::knows_all_users;
 use softmig_policy::config::gates::Gate;
 use softmig_policy::{MaybeKnown, Policy, Submitter, gate_before};
 use std::collections::BTreeSet;
@@ -67,14 +67,10 @@ fn passes(policy: &Policy, gate: &Gate, class: &str, account: Option<&String>) -
 fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<String> {
     let mut others = Vec::new();
     let (users, accounts) = policy.members(class);
-    let accounts: Vec<&str> = accounts
+    let passing = accounts
         .iter()
-        .filter(|account| !is_for(gate, account) && passes(policy, gate, class, Some(account)))
-        .map(String::as_str)
-        .collect();
-    if !accounts.is_empty() {
-        others.push(format!("account {}", listed(&accounts)));
-    }
+        .filter(|account| !is_for(gate, account) && passes(policy, gate, class, Some(account)));
+    others.extend(listed(passing).map(|accounts| format!("account {accounts}")));
     // They can submit under an account that no gate is for.
     if !passes(policy, gate, class, None) {
         return others;
@@ -90,10 +86,8 @@ fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<S
         .filter(|user| has_other_account(cluster, gate, user))
         .map(String::as_str)
         .collect();
-    let users: Vec<&str> = users.into_iter().collect();
-    if !users.is_empty() {
-        others.push(format!("user {} under another account", listed(&users)));
-    }
+    let users = listed(users.into_iter());
+    others.extend(users.map(|users| format!("user {users} under another account")));
     if policy.has_groups(class) {
         others.push("members by groups under another account".to_string());
     }

@@ -2,24 +2,23 @@
 
 use crate::output::say::counted;
 use crate::site::check::facts::{Cluster, Node, Reservation};
-use crate::site::check::finding::{Code, Finding};
+use crate::site::check::finding::{Code, Finding, listed};
 use crate::site::check::rules::slices::has_slices;
 use softmig_policy::Policy;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::config::reservable::Window;
 use softmig_policy::slurm::gres_list::Configured;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = routes(policy, cluster);
     found.extend(gates(policy, cluster));
     match &cluster.reservations {
         Ok(reservations) => {
-            let invaded = reservations.iter();
-            found.extend(
-                invaded.filter_map(|reservation| invaded_by_slices(policy, cluster, reservation)),
-            );
-            let all = reservations.iter();
-            found.extend(all.filter_map(|reservation| moved(policy, cluster, reservation)));
+            for reservation in reservations {
+                found.extend(invaded_by_slices(policy, cluster, reservation));
+                found.extend(moved(policy, cluster, reservation));
+            }
         }
         Err(why) => found.push(Finding::skip("reservations", why)),
     }
@@ -73,24 +72,12 @@ fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
     for (number, gate) in policy.gates().iter().enumerate() {
         let place = format!("[[gate]] for {}", gate.what());
-        let partitions = gate.partitions().iter();
-        let unknown: Vec<&str> = partitions
-            .filter(|name| {
-                !cluster
-                    .partitions
-                    .iter()
-                    .any(|partition| partition.name == **name)
-            })
-            .map(String::as_str)
-            .collect();
-        if !unknown.is_empty() {
+        let is_known = |name: &&String| cluster.partitions.iter().any(|own| own.name == **name);
+        if let Some(unknown) = listed(gate.partitions().iter().filter(|name| !is_known(name))) {
             found.push(Finding::new(
                 Code::GatePartition,
                 &place,
-                format!(
-                    "partition {} does not exist, so this gate has no effect for it",
-                    unknown.join(", ")
-                ),
+                format!("partition {unknown} does not exist, so this gate has no effect for it"),
                 "correct it in policy.toml",
             ));
         }
@@ -144,32 +131,26 @@ fn invaded_by_slices(
 
 /// A reservation that softmig-reservations.sh made, and that is no longer on the nodes of its GPUs.
 fn moved(policy: &Policy, cluster: &Cluster, reservation: &Reservation) -> Option<Finding> {
-    let of = |kind: &str| {
-        let rest = reservation.name.strip_prefix("softmig_");
-        let start = rest.and_then(|rest| rest.strip_prefix(kind)?.strip_prefix('_'));
-        start.is_some_and(|start| start.bytes().all(|byte| byte.is_ascii_digit()))
-    };
+    let rest = reservation.name.strip_prefix("softmig_")?;
+    let (kind, start) = rest.rsplit_once('_')?;
     let mut kinds = policy.reservables().iter().map(|own| own.kind());
-    let kind = kinds.find(|kind| of(kind))?;
-    let with: Vec<(&str, u64)> = cluster
-        .nodes
-        .iter()
-        .filter(|node| node.count("gpu", kind) > 0)
-        .map(|node| (node.name.as_str(), node.count("gpu", kind)))
-        .collect();
-    let gpus: u64 = with.iter().map(|(_, count)| count).sum();
-    let has = Configured::parse(&reservation.tres)
-        .iter()
-        .find(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind))
-        .map_or(0, |gres| gres.count);
-    let is_there = with.len() == reservation.nodes.len()
-        && with
-            .iter()
-            .all(|(name, _)| reservation.nodes.iter().any(|own| own == name));
-    if gpus == 0 || (is_there && has == gpus) {
+    if !start.bytes().all(|byte| byte.is_ascii_digit()) || !kinds.any(|own| own == kind) {
         return None;
     }
-    let names: Vec<&str> = with.iter().map(|(name, _)| *name).collect();
+    let nodes = cluster
+        .nodes
+        .iter()
+        .map(|node| (node.name.as_str(), node.count("gpu", kind)));
+    let with: BTreeMap<&str, u64> = nodes.filter(|(_, count)| *count > 0).collect();
+    let gpus: u64 = with.values().sum();
+    let reserved = Configured::parse(&reservation.tres);
+    let of_kind = |gres: &&Configured| gres.name == "gpu" && gres.kind.as_deref() == Some(kind);
+    let has = reserved.iter().find(of_kind).map_or(0, |gres| gres.count);
+    let own: BTreeSet<&str> = reservation.nodes.iter().map(String::as_str).collect();
+    if gpus == 0 || (has == gpus && with.keys().eq(&own)) {
+        return None;
+    }
+    let names: Vec<&str> = with.into_keys().collect();
     Some(Finding::new(
         Code::ReservableMoved,
         format!("reservation {}", reservation.name),
@@ -200,41 +181,41 @@ pub(crate) fn windows(policy: &Policy, cluster: Option<&Cluster>, now: i64) -> V
         );
         let in_slurm =
             cluster.map(|cluster| cluster.nodes.iter().any(|node| node.count("gpu", kind) > 0));
-        let window = reservable.window(now);
-        let others = policy.reservables().iter();
-        let is_last = others
-            .filter(|other| other.kind() == kind)
-            .all(|other| other.window(now) == Window::Over);
-        found.push(match (window, in_slurm) {
-            (Window::Over, Some(true)) if is_last => Finding::new(
+        let mut others = policy
+            .reservables()
+            .iter()
+            .filter(|other| other.kind() == kind);
+        let is_last = others.all(|other| other.window(now) == Window::Over);
+        let (code, what, remedy) = match (reservable.window(now), in_slurm) {
+            (Window::Over, Some(true)) if is_last => (
                 Code::ReservableOver,
-                place,
-                format!("its time is over, and the GPUs are still kept: {whose}"),
+                "its time is over, and the GPUs are still kept",
                 "take the lines that 'softmig config' prints, which give them back",
             ),
-            (Window::Over, _) => Finding::new(
+            (Window::Over, _) if is_last => (
                 Code::ReservableOver,
-                place,
-                format!("its time is over: {whose}"),
-                if is_last {
-                    "take it out of policy.toml once Slurm has the GPUs as they were"
-                } else {
-                    "take it out of policy.toml"
-                },
+                "its time is over",
+                "take it out of policy.toml once Slurm has the GPUs as they were",
             ),
-            (Window::Ahead | Window::Open, Some(false)) => Finding::new(
+            (Window::Over, _) => (
+                Code::ReservableOver,
+                "its time is over",
+                "take it out of policy.toml",
+            ),
+            (Window::Ahead | Window::Open, Some(false)) => (
                 Code::ReservableType,
-                place,
-                format!("no node in Slurm has gpu:{kind}, so nothing is kept: {whose}"),
+                "no node in Slurm has a GPU of this type, so nothing is kept",
                 "put it in [[nodes]] and take the lines that 'softmig config' prints",
             ),
-            (Window::Ahead, _) => {
-                Finding::new(Code::ReservableWindow, place, format!("ahead: {whose}"), "")
-            }
-            (Window::Open, _) => {
-                Finding::new(Code::ReservableWindow, place, format!("now: {whose}"), "")
-            }
-        });
+            (Window::Ahead, _) => (Code::ReservableWindow, "ahead", ""),
+            (Window::Open, _) => (Code::ReservableWindow, "now", ""),
+        };
+        found.push(Finding::new(
+            code,
+            place,
+            format!("{what}: {whose}"),
+            remedy,
+        ));
     }
     found
 }

@@ -1,14 +1,10 @@
 //! The users, accounts and GRES that the policy names, against those that Slurm knows.
 
-use crate::output::say::and_others;
 use crate::site::check::facts::{Accounting, Cluster};
-use crate::site::check::finding::{Code, Finding};
+use crate::site::check::finding::{Code, Finding, listed};
 use crate::site::check::rules::accounting::has_slurmdbd;
 use softmig_policy::Policy;
 use softmig_policy::config::reservable::{Holder, Window};
-
-/// The most names in one finding.
-const NAMED: usize = 5;
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = gres(policy, cluster);
@@ -69,23 +65,15 @@ fn is_user(accounting: &Accounting, name: &str) -> bool {
 }
 
 fn gates(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
-    let gates = policy.gates().iter();
-    let found = gates.filter_map(|gate| {
-        let accounts = gate.accounts().iter().map(String::as_str);
-        let unknown: Vec<&str> = accounts
-            .filter(|name| !is_account(accounting, name))
-            .collect();
-        (!unknown.is_empty()).then(|| {
-            Finding::new(
-                Code::GateAccount,
-                format!("[[gate]] for {}", gate.what()),
-                format!(
-                    "account {} does not exist, so this gate has no effect for it",
-                    listed(&unknown)
-                ),
-                "correct it in policy.toml, or add the account with sacctmgr",
-            )
-        })
+    let found = policy.gates().iter().filter_map(|gate| {
+        let accounts = gate.accounts().iter();
+        let unknown = listed(accounts.filter(|name| !is_account(accounting, name)))?;
+        Some(Finding::new(
+            Code::GateAccount,
+            format!("[[gate]] for {}", gate.what()),
+            format!("account {unknown} does not exist, so this gate has no effect for it"),
+            "correct it in policy.toml, or add the account with sacctmgr",
+        ))
     });
     found.collect()
 }
@@ -93,32 +81,25 @@ fn gates(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
 fn members(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
     let mut found = Vec::new();
     for standing in policy.standings() {
-        let (place, users, accounts) = match (&standing.user, &standing.class) {
+        let (place, (users, accounts)) = match (&standing.user, &standing.class) {
             (Some(user), _) => (
                 format!("[users.{user}]"),
-                std::slice::from_ref(user),
-                &[][..],
+                (std::slice::from_ref(user), &[][..]),
             ),
-            (None, Some(class)) => {
-                let (users, accounts) = policy.members(class);
-                (format!("members of [classes.{class}]"), users, accounts)
-            }
+            (None, Some(class)) => (
+                format!("members of [classes.{class}]"),
+                policy.members(class),
+            ),
             (None, None) => continue,
         };
-        let users = users.iter().filter(|name| !is_user(accounting, name));
-        let accounts = accounts.iter().filter(|name| !is_account(accounting, name));
-        for (what, unknown) in [
-            ("user", users.map(String::as_str).collect::<Vec<_>>()),
-            ("account", accounts.map(String::as_str).collect()),
-        ] {
-            if !unknown.is_empty() {
-                found.push(Finding::new(
-                    Code::ClassMembers,
-                    &place,
-                    format!("slurmdbd has no {what} {}", listed(&unknown)),
-                    format!("correct it in policy.toml, or add the {what} with sacctmgr"),
-                ));
-            }
+        let users = listed(users.iter().filter(|name| !is_user(accounting, name)));
+        let accounts = listed(accounts.iter().filter(|name| !is_account(accounting, name)));
+        for (what, unknown) in [("user", users), ("account", accounts)] {
+            found.extend(unknown.map(|names| {
+                let what = format!("slurmdbd has no {what} {names}");
+                let remedy = "correct it in policy.toml, or add it with sacctmgr";
+                Finding::new(Code::ClassMembers, &place, what, remedy)
+            }));
         }
     }
     found
@@ -126,29 +107,23 @@ fn members(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
 
 fn holders(policy: &Policy, accounting: &Accounting, now: i64) -> Vec<Finding> {
     let reservables = policy.reservables().iter();
-    let open = reservables.filter(|one| one.window(now) != Window::Over);
-    let unknown = open.filter(|one| match one.holder() {
-        Holder::User(name) => !is_user(accounting, name),
-        Holder::Account(name) => !is_account(accounting, name),
+    let unknown = reservables.filter(|one| {
+        let is_known = match one.holder() {
+            Holder::User(name) => is_user(accounting, name),
+            Holder::Account(name) => is_account(accounting, name),
+        };
+        one.window(now) != Window::Over && !is_known
     });
     let found = unknown.map(|one| {
+        let holder = one.holder().called();
         Finding::new(
             Code::ReservableHolder,
             format!("[[reservable]] {}", one.kind()),
-            format!(
-                "its holder, {}, is not in slurmdbd, so the GPU is reserved and no job can use it",
-                one.holder().called()
-            ),
+            format!("its holder, {holder}, is not in slurmdbd, so the GPU is reserved and no job can use it"),
             "correct it in policy.toml, or add the holder with sacctmgr",
         )
     });
     found.collect()
-}
-
-/// "a, b", and how many more there are.
-pub(crate) fn listed(names: &[&str]) -> String {
-    let (named, others) = names.split_at(names.len().min(NAMED));
-    and_others(&named.join(", "), others.len())
 }
 
 #[cfg(test)]

@@ -108,12 +108,12 @@ fn needed(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         let Some((_, words)) = wanted.iter().find(|(own, _)| *own == key) else {
             continue;
         };
-        let is_missing = |word: &&str| !settings.words(key).any(|own| serves(key, own, word));
-        let words = words
+        let counted = words
             .iter()
             .map(String::as_str)
             .filter(|word| counts(key, word));
-        let missing: Vec<&str> = words.clone().filter(is_missing).collect();
+        let serves = |word: &&str| settings.words(key).any(|own| serves(key, own, word));
+        let missing: Vec<&str> = counted.filter(|word| !serves(word)).collect();
         let by_default = code == Code::SelectType
             && settings.get(key).is_empty()
             && version.counts_shards_by_default();
@@ -121,7 +121,7 @@ fn needed(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         if missing.is_empty() || by_default || (is_for_slices && !shares(policy)) {
             continue;
         }
-        let one = words.collect::<Vec<_>>().join(",");
+        let one = words.join(",");
         let is_list = !key.ends_with("Type") && code != Code::PriorityUnused;
         let missing = missing.join(",");
         let (what, remedy) = match settings.get(key) {

@@ -1,10 +1,9 @@
 //! Settings of the site that are made for whole GPUs and have no effect on slices: Slurm does not know that a shard is
 //! a part of a GPU.
 
-use crate::output::say::and_others;
-use crate::site::check::facts::{Cluster, Node, Partition};
-use crate::site::check::finding::{Code, Finding};
-use crate::site::check::rules::accounting::{is_weighed, partitions_with_gpus, weights};
+use crate::site::check::facts::{Cluster, Node, Partition, Settings};
+use crate::site::check::finding::{Code, Finding, listed};
+use crate::site::check::rules::accounting::{called, is_weighed, partitions_with_gpus, weights};
 use crate::site::check::rules::slices::{has_slices, shares};
 use softmig_policy::Policy;
 use softmig_policy::slurm::hostlist::compress;
@@ -30,23 +29,20 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     cpus(policy, cluster, &mut found);
     limits(policy, cluster, &mut found);
     // If the policy has weights, another rule compares them one by one.
-    if !is_weighed(policy) {
-        let light: Vec<&str> = partitions_with_gpus(cluster)
-            .filter(|partition| {
-                let weights = weights(partition);
-                let has = |name: &str| weights.keys().any(|own| own.starts_with(name));
-                has("gres/gpu") && !has("gres/shard")
-            })
-            .map(|partition| partition.name.as_str())
-            .collect();
-        if !light.is_empty() {
-            found.push(Finding::new(
-                Code::BillingGpuOnly,
-                format!("partition {}", light.join(", ")),
-                "TRESBillingWeights has a weight for GPUs and none for shards, so slices cost nothing",
-                "add GRES/shard with a GPU's weight divided by its shards",
-            ));
-        }
+    let has = |partition: &Partition, name: &str| {
+        weights(partition).keys().any(|own| own.starts_with(name))
+    };
+    let light = partitions_with_gpus(cluster)
+        .filter(|partition| has(partition, "gres/gpu") && !has(partition, "gres/shard"));
+    if !is_weighed(policy)
+        && let Some(place) = called(light)
+    {
+        found.push(Finding::new(
+            Code::BillingGpuOnly,
+            place,
+            "TRESBillingWeights has a weight for GPUs and none for shards, so slices cost nothing",
+            "add GRES/shard with a GPU's weight divided by its shards",
+        ));
     }
     weights_without_gpus(cluster, &mut found);
     found
@@ -58,76 +54,60 @@ fn weights_without_gpus(cluster: &Cluster, found: &mut Vec<Finding>) {
         let weights = weights(partition);
         !weights.is_empty() && weights.keys().all(|name| name.starts_with("gres/"))
     });
-    let mut without = Vec::new();
     for partition in of_gpus {
         let nodes = cluster
             .nodes
             .iter()
             .filter(|node| partition.nodes.contains(&node.name));
-        let (gpus, cpus): (Vec<&Node>, Vec<&Node>) = nodes.partition(|node| node.has("gpu"));
-        match (gpus.as_slice(), cpus.as_slice()) {
-            ([], _) => without.push(partition.name.as_str()),
-            (_, []) => {}
-            _ => found.push(Finding::new(
+        let cpus: Vec<&str> = nodes
+            .filter(|node| !node.has("gpu"))
+            .map(|node| node.name.as_str())
+            .collect();
+        if !cpus.is_empty() {
+            found.push(Finding::new(
                 Code::BillingWithoutGpus,
                 format!("partition {}", partition.name),
                 format!(
                     "{} in it has no GPUs, and TRESBillingWeights has weights of GPUs alone: jobs there count nothing in fair \
                      share",
-                    compress(cpus.iter().map(|node| node.name.as_str()))
+                    compress(cpus)
                 ),
-                "give the nodes without GPUs a partition of their own, without these weights",
-            )),
+                "write TRESBillingWeights in the lines of partitions with GPUs, and not in PartitionName=DEFAULT; give nodes \
+                 without GPUs a partition of their own",
+            ));
         }
-    }
-    if !without.is_empty() {
-        found.push(Finding::new(
-            Code::BillingWithoutGpus,
-            format!("partition {}", without.join(", ")),
-            "it has no GPUs, and TRESBillingWeights has weights of GPUs alone: its jobs count nothing in fair share",
-            "write TRESBillingWeights in the lines of partitions with GPUs, and not in PartitionName=DEFAULT",
-        ));
     }
 }
 
 /// DefCpuPerGPU and DefMemPerGPU.
 fn defaults(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
-    let per_shard = |has: fn(&softmig_policy::config::quota::Quota) -> bool| {
-        let mut standings = policy.standings().iter();
-        standings.all(|standing| has(&standing.quota))
-    };
-    for (key, own, replaced) in [
+    let quotas = || policy.standings().iter().map(|standing| &standing.quota);
+    for (key, own, is_replaced) in [
         (
             "DefCpuPerGPU",
             "cpus_per_shard",
-            per_shard(|own| own.cpus_per_shard.is_some()),
+            quotas().all(|own| own.cpus_per_shard.is_some()),
         ),
         (
             "DefMemPerGPU",
             "host_memory_mib_per_shard",
-            per_shard(|own| own.host_memory_mib_per_shard.is_some()),
+            quotas().all(|own| own.host_memory_mib_per_shard.is_some()),
         ),
     ] {
-        if replaced {
-            continue;
-        }
-        let sets = |settings: &crate::site::check::facts::Settings| {
+        let sets = |settings: &Settings| {
             let mut defaults = settings.words("JobDefaults");
             !settings.get(key).is_empty()
                 || defaults.any(|word| word.split('=').next() == Some(key))
         };
-        let partitions =
-            partitions_with_gpus(cluster).filter(|partition| sets(&partition.settings));
-        let mut places: Vec<String> = partitions
-            .map(|partition| format!("partition {}", partition.name))
-            .collect();
-        if sets(&cluster.settings) {
-            places.insert(0, "slurm.conf".into());
-        }
-        if !places.is_empty() {
+        let everywhere = sets(&cluster.settings).then(|| "slurm.conf".to_string());
+        let places =
+            called(partitions_with_gpus(cluster).filter(|partition| sets(&partition.settings)));
+        if let Some(place) = listed(everywhere.into_iter().chain(places))
+            && !is_replaced
+        {
             found.push(Finding::new(
                 Code::DefPerGpu,
-                places.join(", "),
+                place,
                 format!("{key} does not hold for slices, which get Slurm's other defaults"),
                 format!("set {own} in [defaults] of policy.toml"),
             ));
@@ -149,46 +129,40 @@ fn slices(policy: &Policy, node: &Node) -> u64 {
 
 /// Each job has at least one CPU, so a node with fewer CPUs than slices cannot use all its slices.
 fn cpus(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
-    let too_few = |node: &&Node| node.cpus.is_some_and(|cpus| cpus < slices(policy, node));
-    let nodes: Vec<&Node> = cluster.nodes.iter().filter(too_few).collect();
-    if let Some(first) = nodes.first() {
+    let nodes = cluster
+        .nodes
+        .iter()
+        .filter_map(|node| Some((node, node.cpus?)));
+    let few: Vec<(&Node, u64)> = nodes
+        .filter(|(node, cpus)| *cpus < slices(policy, node))
+        .collect();
+    if let Some((first, cpus)) = few.first() {
         found.push(Finding::new(
             Code::CpusBelowSlices,
-            compress(nodes.iter().map(|node| node.name.as_str())),
+            compress(few.iter().map(|(node, _)| node.name.as_str())),
             format!(
-                "{} CPUs for {} of the smallest slices: the CPUs are gone before the GPUs are",
-                first.cpus.unwrap_or(0),
+                "{cpus} CPUs for {} of the smallest slices: the CPUs are gone before the GPUs are",
                 slices(policy, first)
             ),
             "offer fewer small slices (slices = [...] of the type in policy.toml), or leave it so",
         ));
     }
     for partition in &cluster.partitions {
-        let Some((most, slices)) = capped(policy, cluster, partition) else {
-            continue;
-        };
-        found.push(Finding::new(
-            Code::CpusBelowSlices,
-            format!("partition {}", partition.name),
-            format!("MaxCPUsPerNode={most} for up to {slices} slices of a node: the CPUs are gone before the GPUs are"),
-            "raise MaxCPUsPerNode, or leave it so",
-        ));
+        let nodes = cluster
+            .nodes
+            .iter()
+            .filter(|node| partition.nodes.contains(&node.name));
+        let slices = nodes.map(|node| slices(policy, node)).max().unwrap_or(0);
+        let most = partition.settings.get("MaxCPUsPerNode");
+        if most.parse::<u64>().is_ok_and(|most| most < slices) {
+            found.push(Finding::new(
+                Code::CpusBelowSlices,
+                format!("partition {}", partition.name),
+                format!("MaxCPUsPerNode={most} for up to {slices} slices of a node: the CPUs are gone before the GPUs are"),
+                "raise MaxCPUsPerNode, or leave it so",
+            ));
+        }
     }
-}
-
-/// The CPUs that a partition gives on each node, and the slices of a node, if there are more slices than CPUs.
-fn capped(policy: &Policy, cluster: &Cluster, partition: &Partition) -> Option<(u64, u64)> {
-    let most = partition
-        .settings
-        .get("MaxCPUsPerNode")
-        .parse::<u64>()
-        .ok()?;
-    let nodes = cluster
-        .nodes
-        .iter()
-        .filter(|node| partition.nodes.contains(&node.name));
-    let slices = nodes.map(|node| slices(policy, node)).max()?;
-    (most < slices).then_some((most, slices))
 }
 
 /// Limits on GPUs without one on shards.
@@ -210,16 +184,15 @@ fn limits(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
             .iter()
             .any(|column| gpus_only(qos.fields.get(column)))
     });
-    let mut places: Vec<String> = qos.map(|qos| format!("QOS {}", qos.name)).collect();
     let associations = accounting
         .associations
         .iter()
         .filter(|own| gpus_only(&own.limits));
-    places.extend(associations.map(|own| own.called()));
-    if let Some((first, others)) = places.split_first() {
+    let places = qos.map(|qos| format!("QOS {}", qos.name));
+    if let Some(place) = listed(places.chain(associations.map(|own| own.called()))) {
         found.push(Finding::new(
             Code::LimitGpuOnly,
-            and_others(first, others.len()),
+            place,
             "a limit on gres/gpu, and none on gres/shard, so slices slip past it",
             "limit gres/shard as well, or move the limit to a class in policy.toml",
         ));
