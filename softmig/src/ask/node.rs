@@ -136,6 +136,17 @@ impl Node {
             .sum()
     }
 
+    /// How many of a GRES it has of each type; those without a type are of the type "".
+    pub(crate) fn counts(&self, name: &str) -> BTreeMap<&str, u64> {
+        let mut counts = BTreeMap::new();
+        for gres in self.items(name) {
+            *counts
+                .entry(gres.kind.as_deref().unwrap_or_default())
+                .or_default() += gres.count;
+        }
+        counts
+    }
+
     /// Whether it has any of a GRES.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.items(name).next().is_some()

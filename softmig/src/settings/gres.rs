@@ -3,6 +3,7 @@
 use softmig_policy::Policy;
 use softmig_policy::config::inventory::{Nodes, apart};
 use softmig_policy::config::reservable::Window;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The GPUs of one type on one node, or of each of several alike.
@@ -129,6 +130,14 @@ impl NodeGres {
                 gres.shards_per_gpu = 1;
             }
         }
+    }
+
+    /// How many GPUs there are of each type.
+    pub(crate) fn counts(&self) -> BTreeMap<&str, u64> {
+        let types = self.types.iter();
+        types
+            .map(|gres| (gres.kind.as_str(), u64::from(gres.gpus)))
+            .collect()
     }
 
     /// Whether there are MIG instances among them.

@@ -1,5 +1,10 @@
 //! The rules that turn facts into findings. They use nothing but the facts, so the same facts give the same findings.
 
+/// A table: in each row first what it is about, then a code, then texts.
+macro_rules! rows {
+    ($($first:expr, $code:ident, $($text:expr),+;)+) => { [$(($first, Code::$code, $($text),+)),+] };
+}
+
 mod accounting;
 mod bypasses;
 mod containers;

@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(crate) fn check(lines: &Lines) -> Vec<Finding> {
     let nodes = twice(&lines.nodes).into_iter().map(|(at, names)| {
-        let what = both(at, "NodeName", "the node");
-        let remedy = remedy(at, "[[nodes]]");
+        let (what, remedy) = (both(at, "NodeName", "node"), remedy(at, "[[nodes]]"));
         Finding::new(Code::NodeTwice, compress(names), what, remedy)
     });
     let partitions = twice(&lines.partitions).into_iter().map(|(at, names)| {
         let place = format!("partition {}", names.join(", "));
-        let what = both(at, "PartitionName", "the partition");
-        let remedy = remedy(at, "[[route]]");
+        let (what, remedy) = (
+            both(at, "PartitionName", "partition"),
+            remedy(at, "[[route]]"),
+        );
         Finding::new(Code::PartitionTwice, place, what, remedy)
     });
     nodes.chain(partitions).chain(undefined(lines)).collect()
@@ -46,25 +47,21 @@ const PROGRAMS: [&str; 2] = ["Prolog", "Epilog"];
 
 /// Settings of softmig.conf that slurm.conf has with another value.
 pub(crate) fn settings(lines: &Lines, version: Option<SlurmVersion>) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let adds_up = version.is_some_and(SlurmVersion::adds_programs_up);
     let all = &lines.settings;
-    for ours in all.iter().filter(|setting| setting.at.is_softmigs()) {
-        let is = |names: &[&str]| {
-            names
-                .iter()
-                .any(|name| name.eq_ignore_ascii_case(&ours.key))
-        };
-        let adds_up = is(&PROGRAMS) && version.is_some_and(SlurmVersion::adds_programs_up);
-        if is(&REPEATED) || adds_up {
-            continue;
+    let ours = all.iter().filter(|setting| setting.at.is_softmigs());
+    let found = ours.filter_map(|ours| {
+        let is = |name: &&str| name.eq_ignore_ascii_case(&ours.key);
+        if REPEATED.iter().any(is) || (adds_up && PROGRAMS.iter().any(is)) {
+            return None;
         }
-        let is_same = |setting: &&Setting| setting.key.eq_ignore_ascii_case(&ours.key);
-        let last = all.iter().rfind(is_same).unwrap_or(ours);
-        let mut others = all.iter().filter(is_same);
-        let Some(other) = others.find(|other| other.value != ours.value) else {
-            continue;
-        };
-        found.push(Finding::new(
+        let of_key = |setting: &&Setting| setting.key.eq_ignore_ascii_case(&ours.key);
+        let last = all.iter().rfind(of_key)?;
+        let other = all
+            .iter()
+            .filter(of_key)
+            .find(|other| other.value != ours.value)?;
+        Some(Finding::new(
             Code::SettingTwice,
             &ours.key,
             format!(
@@ -75,9 +72,9 @@ pub(crate) fn settings(lines: &Lines, version: Option<SlurmVersion>) -> Vec<Find
                 "take it out of {}; in a list, add your own words by [slurm] in policy.toml",
                 other.at
             ),
-        ));
-    }
-    found
+        ))
+    });
+    found.collect()
 }
 
 /// The first of the lines about something, and another one.
@@ -108,7 +105,7 @@ fn both((first, second): Pair<'_>, key: &str, what: &str) -> String {
     } else {
         format!("{first} and {second} both have {key}= for it")
     };
-    format!("{lines}; {what} is defined twice, so slurmctld will not start")
+    format!("{lines}; the {what} is defined twice, so slurmctld will not start")
 }
 
 fn remedy((first, second): Pair<'_>, table: &str) -> String {
@@ -189,65 +186,5 @@ mod tests {
         );
         lines.nodes.truncate(3);
         assert!(told(&lines).is_empty());
-    }
-
-    #[test]
-    fn partitions_defined_twice_are_named_with_both_lines() {
-        let partitions = vec![
-            declared("quick", "slurm.conf", 3),
-            declared("slow", "slurm.conf", 4),
-            declared("slow", "slurm.conf", 5),
-            declared("quick", "softmig.conf", 50),
-            declared("quick", "softmig.conf", 50),
-        ];
-        let lines = Lines {
-            partitions,
-            ..Lines::default()
-        };
-        let told = told(&lines);
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert_eq!(
-            told[0],
-            "ERROR PARTITION_TWICE partition quick: slurm.conf line 3 and softmig.conf line 50 both have PartitionName= for \
-             it; the partition is defined twice, so slurmctld will not start; take it out of slurm.conf line 3; what else that line \
-             says goes into slurm of [[route]] in policy.toml"
-        );
-        assert!(told[1].ends_with("; write it once, and include each file once"));
-    }
-
-    #[test]
-    fn nodes_of_a_partition_that_no_line_defines_are_told() {
-        let lines = Lines {
-            nodes: vec![declared("gpu1", "slurm.conf", 3)],
-            undefined: vec![
-                declared("gpu2", "slurm.conf", 9),
-                declared("gpu3", "slurm.conf", 9),
-            ],
-            ..Lines::default()
-        };
-        assert_eq!(
-            told(&lines),
-            [
-                "ERROR PARTITION_NODES gpu[2-3]: slurm.conf line 9 has them in Nodes=, and no NodeName line defines them, so \
-                 slurmctld will not start; correct the names, or add their NodeName line: for nodes with GPUs by [[nodes]] in \
-                 policy.toml"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_file_that_is_included_twice_is_told() {
-        let nodes = vec![declared("n1", "a.conf", 1), declared("n1", "a.conf", 1)];
-        let lines = Lines {
-            nodes,
-            ..Lines::default()
-        };
-        let told = told(&lines).remove(0);
-        assert!(
-            told.starts_with(
-                "ERROR NODE_TWICE n1: a.conf line 1 has NodeName= for it twice, or is read twice; "
-            ),
-            "{told}"
-        );
     }
 }

@@ -52,35 +52,32 @@ impl Group<'_> {
         let mut say = |code, what: String, remedy: String| {
             found.push(Finding::new(code, &self.names, what, remedy));
         };
-        if let Some(gpus) = node.items("gpu").find(|gpus| gpus.kind.is_none())
+        let untyped = |name: &str| node.items(name).find(|gres| gres.kind.is_none());
+        if let Some(gpus) = untyped("gpu")
             && policy.gpus().next().is_some()
         {
+            let count = gpus.count;
+            let what = format!("gpu:{count} has no type, and the policy knows GPUs by type");
             say(
                 Code::GpusUntyped,
-                format!(
-                    "gpu:{} has no type, and the policy knows GPUs by type",
-                    gpus.count
-                ),
-                format!("write gpu:TYPE:{} in {NODE_LINE}", gpus.count),
+                what,
+                format!("write gpu:TYPE:{count} in {NODE_LINE}"),
             );
         }
-        if let Some(shards) = node.items("shard").find(|shards| shards.kind.is_none()) {
+        if let Some(shards) = untyped("shard") {
+            let count = shards.count;
+            let what =
+                format!("shard:{count} has no type: jobs start, and each of their steps fails");
             say(
                 Code::ShardsUntyped,
-                format!(
-                    "shard:{} has no type: jobs start, and each of their steps fails",
-                    shards.count
-                ),
-                format!(
-                    "write shard:TYPE:{} in Gres= of the NodeName line",
-                    shards.count
-                ),
+                what,
+                format!("write shard:TYPE:{count} in {NODE_LINE}"),
             );
         }
         // A GRES without a type may be of any type.
-        let untyped = |name: &str| node.items(name).any(|gres| gres.kind.is_none());
         for kind in kinds(node, "shard") {
-            if let Some((code, what, remedy)) = shards(policy, node, kind, untyped("gpu")) {
+            if let Some((code, what, remedy)) = shards(policy, node, kind, untyped("gpu").is_some())
+            {
                 say(code, what, remedy);
             }
         }
@@ -88,45 +85,45 @@ impl Group<'_> {
             node.has("shard") && version.is_none_or(SlurmVersion::drains_without_all_shards);
         for kind in kinds(node, "gpu") {
             let gpus = node.count("gpu", kind);
-            let without = node.count("shard", kind) == 0 && !untyped("shard");
+            let without = node.count("shard", kind) == 0 && untyped("shard").is_none();
+            let shared = policy.gpu(kind).is_some_and(|gpu| gpu.shards_per_gpu() > 1);
+            let shards = gpus * per_gpu(policy, node, kind);
+            let is_known = policy.gpu(kind).is_some()
+                || policy.is_plain_type(kind)
+                || is_reservable(policy, kind)
+                || policy.gpus().next().is_none();
             if without && drains {
-                let each = per_gpu(policy, node, kind);
                 say(
                     Code::ShardsOfAllTypes,
                     format!(
                         "gpu:{kind}:{gpus} has no shards beside types that have some, and this Slurm drains the node"
                     ),
                     format!(
-                        "add shard:{kind}:{} to {NODE_LINE}{}",
-                        gpus * each,
-                        match policy.gpu(kind) {
-                            Some(gpu) if gpu.shards_per_gpu() > 1 => "",
-                            _ => "; no job can request those",
+                        "add shard:{kind}:{shards} to {NODE_LINE}{}",
+                        if shared {
+                            ""
+                        } else {
+                            "; no job can request those"
                         }
                     ),
                 );
-            }
-            match policy.gpu(kind) {
-                Some(gpu) if gpu.shards_per_gpu() > 1 && without && !drains => say(
+            } else if without && shared {
+                say(
                     Code::ShardsMissing,
                     format!(
                         "gpu:{kind}:{gpus} without shards: no slice of {kind} ever starts here"
                     ),
-                    format!(
-                        "add shard:{kind}:{}",
-                        gpus * u64::from(gpu.shards_per_gpu())
-                    ),
-                ),
-                Some(_) => {}
-                None if policy.is_plain_type(kind) || is_reservable(policy, kind) => {}
-                None if policy.gpus().next().is_none() => {}
-                None => say(
+                    format!("add shard:{kind}:{shards} to {NODE_LINE}"),
+                );
+            }
+            if !is_known {
+                say(
                     Code::GpusUnknown,
                     format!(
                         "gpu:{kind} is not in policy.toml, so whole GPUs of this type count as no shards in any class's limit"
                     ),
                     format!("add [gpu.{kind}], or {kind} to plain_types"),
-                ),
+                );
             }
         }
         found
@@ -181,45 +178,41 @@ fn shards(
         0 => format!("take {gres} out of {NODE_LINE}"),
         right => format!("write shard:{kind}:{right} in {NODE_LINE}"),
     };
+    let uneven = format!(
+        "that is not the same number for each of {}",
+        counted(gpus, "GPU")
+    );
+    let other = format!(
+        "{} there, and policy.toml has shards = {per_gpu} for each: limits and GPUs do not fit",
+        counted(gpus, "GPU")
+    );
     let shared = policy.gpu(kind).filter(|gpu| gpu.shards_per_gpu() > 1);
-    let (code, what) = match (shared, policy.gpu(kind)) {
-        (Some(_), _) if gpus == 0 => (Code::ShardsUneven, format!("{gres} without any gpu:{kind}")),
-        (Some(_), _) if shards % gpus != 0 => (
-            Code::ShardsUneven,
-            format!("{gres} on {gpus} GPUs is not the same number for each"),
-        ),
-        (Some(_), _) => (
-            Code::ShardsPerGpu,
-            format!(
-                "{gres} is {} for each of {}, and policy.toml has shards = {per_gpu}: limits and GPUs do not fit",
-                shards / gpus,
-                counted(gpus, "GPU")
-            ),
-        ),
+    let (code, why) = match (shared, policy.gpu(kind)) {
+        (Some(_), _) if gpus == 0 => (Code::ShardsUneven, "the node has no GPU of this type"),
+        (Some(_), _) if shards % gpus != 0 => (Code::ShardsUneven, uneven.as_str()),
+        (Some(_), _) => (Code::ShardsPerGpu, other.as_str()),
         (None, _) if is_reservable(policy, kind) => (
             Code::ReservableShared,
-            format!("{gres}: GPUs of type {kind} are reserved, and are not for slices"),
+            "GPUs of this type are reserved, and are not for slices",
         ),
         (None, Some(gpu)) if gpu.is_mig() => (
             Code::MigShared,
-            format!(
-                "{gres}, and {kind} is a MIG instance that policy.toml does not cut (shards = 1)"
-            ),
+            "it is a MIG instance that policy.toml does not cut (shards = 1)",
         ),
         (None, Some(_)) => (
             Code::ShardsPerGpu,
-            format!("{gres}, and policy.toml has shards = 1 for {kind}: it is not cut"),
+            "policy.toml has shards = 1 for it: it is not cut",
         ),
         (None, None) if policy.is_plain_type(kind) => (
             Code::ShardsUnknown,
-            format!("{gres}, and {kind} is in plain_types of policy.toml: it is not cut"),
+            "it is in plain_types of policy.toml, and not cut",
         ),
         (None, None) => (
             Code::ShardsUnknown,
-            format!("{gres}, and policy.toml has no [gpu.{kind}], so no job can use them"),
+            "policy.toml has no such type, so no job can use them",
         ),
     };
-    Some((code, what, remedy))
+    Some((code, format!("{gres}: {why}"), remedy))
 }
 
 pub(crate) fn mps_and_shard(place: &str) -> Finding {

@@ -20,47 +20,32 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut listed: BTreeSet<String> = BTreeSet::new();
     for nodes in policy.nodes() {
         let names = expand(nodes.names());
-        let wanted = NodeGres::for_policy(policy, nodes, now);
         // The node may still be as it was in a window that is over. Another rule reports that.
-        let before = NodeGres::for_policy(policy, nodes, i64::MIN);
-        let is_wanted = |node: &Node| {
-            [&wanted, &before].iter().any(|gres| {
-                let wanted: BTreeMap<&str, u64> = gres
-                    .types
-                    .iter()
-                    .map(|gres| (gres.kind.as_str(), u64::from(gres.gpus)))
-                    .collect();
-                let own = kinds(node, "gpu").into_iter();
-                own.map(|kind| (kind, node.count("gpu", kind)))
-                    .collect::<BTreeMap<_, _>>()
-                    == wanted
-            })
-        };
-        let in_slurm = |name: &String| cluster.nodes.iter().find(|node| node.name == *name);
-        let missing = names.iter().filter(|name| in_slurm(name).is_none());
-        let missing = compress(missing.map(String::as_str));
+        let [wanted, before] =
+            [now, i64::MIN].map(|time| NodeGres::for_policy(policy, nodes, time));
+        let mut missing = Vec::new();
+        let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for name in &names {
+            let Some(node) = cluster.nodes.iter().find(|node| node.name == *name) else {
+                missing.push(name.as_str());
+                continue;
+            };
+            let own = node.counts("gpu");
+            if own != wanted.counts() && own != before.counts() {
+                let own = own
+                    .into_iter()
+                    .map(|(kind, count)| format!("gpu:{kind}:{count}").replace("::", ":"));
+                let own = own.collect::<Vec<_>>().join(",");
+                alike.entry(own).or_default().push(name);
+            }
+        }
         if !missing.is_empty() {
             found.push(Finding::new(
                 Code::NodeMissing,
-                missing,
+                compress(missing),
                 "in [[nodes]] of policy.toml, and Slurm has no such node",
                 "add the NodeName line that 'softmig config' prints, or correct [[nodes]]",
             ));
-        }
-        let wrong = names
-            .iter()
-            .filter_map(in_slurm)
-            .filter(|node| !is_wanted(node));
-        let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for node in wrong {
-            let own: Vec<String> = node
-                .items("gpu")
-                .map(|gres| match &gres.kind {
-                    Some(kind) => format!("gpu:{kind}:{}", gres.count),
-                    None => format!("gpu:{}", gres.count),
-                })
-                .collect();
-            alike.entry(own.join(",")).or_default().push(&node.name);
         }
         for (own, names) in alike {
             found.push(Finding::new(

@@ -3,26 +3,46 @@
 use crate::site::check::facts::{Lua, LuaPlugin, LuaPlugins};
 use crate::site::check::finding::{Code, Finding};
 
+const JOB_SUBMIT: What = What {
+    code: Code::JobSubmit,
+    missing: Code::JobSubmit,
+    file: "job_submit.lua",
+    module: "softmig_job_submit",
+    without_script: "slurmctld does not start again",
+    without_module: "slurmctld does not start again",
+};
+const CLI_FILTER: What = What {
+    code: Code::CliFilter,
+    missing: Code::CliFilterScript,
+    file: "cli_filter.lua",
+    module: "softmig_cli_filter",
+    without_script: "sbatch, salloc and srun end with an error on this machine, for every job",
+    without_module: "on this machine srun cannot ask for a slice",
+};
+
 pub(crate) fn check(plugins: &LuaPlugins) -> Vec<Finding> {
-    let job_submit = What {
-        code: Code::JobSubmit,
-        missing: Code::JobSubmit,
-        file: "job_submit.lua",
-        module: "softmig_job_submit",
-        without_script: "slurmctld does not start again",
-        without_module: "slurmctld does not start again",
-    };
-    let cli_filter = What {
-        code: Code::CliFilter,
-        missing: Code::CliFilterScript,
-        file: "cli_filter.lua",
-        module: "softmig_cli_filter",
-        without_script: "sbatch, salloc and srun end with an error on this machine, for every job",
-        without_module: "on this machine srun cannot ask for a slice",
-    };
-    let mut found = job_submit.check(&plugins.job_submit);
-    found.extend(cli_filter.check(&plugins.cli_filter));
-    found
+    let all = [
+        (JOB_SUBMIT, &plugins.job_submit),
+        (CLI_FILTER, &plugins.cli_filter),
+    ];
+    // If slurm.conf does not use the plugin, another rule says so.
+    let used = all.into_iter().filter(|(_, plugin)| plugin.used);
+    let found = used.flat_map(|(what, plugin)| {
+        let of_lua = match &plugin.lua {
+            Err(why) => [
+                Some(Finding::skip(
+                    format!("{} for Slurm's Lua", what.module),
+                    why,
+                )),
+                None,
+            ],
+            Ok(lua) => [stray(lua), what.module(lua)],
+        };
+        what.script(plugin)
+            .into_iter()
+            .chain(of_lua.into_iter().flatten())
+    });
+    found.collect()
 }
 
 /// A plugin, in words.
@@ -38,25 +58,6 @@ struct What {
 }
 
 impl What {
-    fn check(&self, plugin: &LuaPlugin) -> Vec<Finding> {
-        // If slurm.conf does not use the plugin, another rule says so.
-        if !plugin.used {
-            return Vec::new();
-        }
-        let mut found: Vec<Finding> = self.script(plugin).into_iter().collect();
-        match &plugin.lua {
-            Err(why) => found.push(Finding::skip(
-                format!("{} for Slurm's Lua", self.module),
-                why,
-            )),
-            Ok(lua) => {
-                found.extend(stray(lua));
-                found.extend(self.module(lua));
-            }
-        }
-        found
-    }
-
     fn script(&self, plugin: &LuaPlugin) -> Option<Finding> {
         let file = self.file;
         let remedy = format!(
@@ -66,12 +67,8 @@ impl What {
         let text = match &plugin.script {
             Err(why) => return Some(Finding::skip(file, why)),
             Ok(None) => {
-                return Some(Finding::new(
-                    self.missing,
-                    file,
-                    format!("it is not beside slurm.conf: {}", self.without_script),
-                    remedy,
-                ));
+                let what = format!("it is not beside slurm.conf: {}", self.without_script);
+                return Some(Finding::new(self.missing, file, what, remedy));
             }
             Ok(Some(text)) => text,
         };
@@ -96,40 +93,41 @@ impl What {
     }
 
     fn module(&self, lua: &Lua) -> Option<Finding> {
-        let place = lua.module.path.display().to_string();
         let (slurm, without) = (lua.slurm, self.without_module);
-        match &lua.module.built_for {
-            None => Some(Finding::new(
+        let (code, what, remedy) = match (&lua.module.built_for, lua.module.newer_glibc) {
+            (None, _) => (
                 Code::LuaModule,
-                place,
-                format!("it is not there, and Slurm's plugin is for Lua {slurm}: {without}"),
+                format!("it is not there, and Slurm's plugin is for Lua {slurm}"),
                 "install softmig's modules for that Lua",
-            )),
-            Some(Err(why)) => Some(Finding::new(
+            ),
+            (Some(Err(why)), _) => (
                 Code::LuaModule,
-                place,
-                format!("{why}: {without}"),
+                why.clone(),
                 "install it anew, by a rename and not by writing into it",
-            )),
-            Some(Ok(version)) if *version != slurm => Some(Finding::new(
+            ),
+            (Some(Ok(version)), _) if *version != slurm => (
                 Code::LuaVersion,
-                place,
                 format!(
-                    "it is for Lua {version}, and Slurm's plugin for {slurm}, so it cannot be loaded: {without}"
+                    "it is for Lua {version}, and Slurm's plugin for {slurm}, so it cannot be loaded"
                 ),
-                format!("put the module for Lua {slurm} there, by a rename"),
-            )),
-            Some(Ok(_)) => lua.module.newer_glibc.map(|(needed, here)| {
-                Finding::new(
-                    Code::LuaGlibc,
-                    place,
-                    format!(
-                        "it needs glibc {needed}, and this machine has {here}, so it cannot be loaded: {without}"
-                    ),
-                    "install a module that 'cargo xtask stage' or 'cargo xtask packages' built, which need glibc 2.17",
-                )
-            }),
-        }
+                "put the module for Slurm's Lua there, by a rename",
+            ),
+            (Some(Ok(_)), Some((needed, here))) => (
+                Code::LuaGlibc,
+                format!(
+                    "it needs glibc {needed}, and this machine has {here}, so it cannot be loaded"
+                ),
+                "install a module that 'cargo xtask stage' or 'cargo xtask packages' built, which need glibc 2.17",
+            ),
+            (Some(Ok(_)), None) => return None,
+        };
+        let place = lua.module.path.display().to_string();
+        Some(Finding::new(
+            code,
+            place,
+            format!("{what}: {without}"),
+            remedy,
+        ))
     }
 }
 
@@ -152,7 +150,7 @@ fn stray(lua: &Lua) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::check::facts::{Glibc, LuaVersion};
+    use crate::site::check::facts::LuaVersion;
     use crate::site::check::rules::example::{cluster, codes};
 
     fn found(change: impl Fn(&mut LuaPlugins)) -> Vec<&'static str> {
@@ -164,21 +162,6 @@ mod tests {
     #[test]
     fn the_scripts_in_conf_are_right() {
         assert!(found(|_| {}).is_empty());
-    }
-
-    #[test]
-    fn a_script_that_does_not_load_softmig_is_found() {
-        let none = found(|plugins| plugins.job_submit.script = Ok(None));
-        assert_eq!(none, ["JOB_SUBMIT"]);
-        let none = found(|plugins| plugins.cli_filter.script = Ok(None));
-        assert_eq!(none, ["CLI_FILTER_SCRIPT"]);
-        let text = "-- softmig_job_submit was here\nreturn slurm.SUCCESS\n";
-        let other = found(|plugins| plugins.job_submit.script = Ok(Some(text.into())));
-        assert_eq!(other, ["JOB_SUBMIT"]);
-        let filter = found(|plugins| plugins.cli_filter.script = Ok(Some(text.into())));
-        assert_eq!(filter, ["CLI_FILTER"]);
-        let unseen = found(|plugins| plugins.job_submit.script = Err("it is not here".into()));
-        assert_eq!(unseen, ["NOT_LOOKED_AT"]);
     }
 
     #[test]
@@ -202,28 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn modules_have_to_be_there_for_slurms_lua() {
-        let with = |change: &dyn Fn(&mut Lua)| {
-            found(|plugins| {
-                if let Ok(lua) = &mut plugins.cli_filter.lua {
-                    change(lua);
-                }
-            })
-        };
-        assert_eq!(with(&|lua| lua.module.built_for = None), ["LUA_MODULE"]);
-        let broken = with(&|lua| lua.module.built_for = Some(Err("no ELF".into())));
-        assert_eq!(broken, ["LUA_MODULE"]);
-        let other = with(&|lua| lua.module.built_for = Some(Ok(LuaVersion(5, 4))));
-        assert_eq!(other, ["LUA_VERSION"]);
-        let newer = with(&|lua| lua.module.newer_glibc = Some((Glibc(2, 38), Glibc(2, 28))));
-        assert_eq!(newer, ["LUA_GLIBC"]);
-        let stray = with(&|lua| lua.first = Some(("/usr/lib/liblua.so".into(), LuaVersion(5, 4))));
-        assert_eq!(stray, ["LUA_STRAY"]);
-        let same = with(&|lua| lua.first = Some(("/usr/lib/liblua.so".into(), LuaVersion(5, 1))));
-        assert!(same.is_empty());
-        let unseen = found(|plugins| {
-            plugins.job_submit.lua = Err("this is not slurmctld's machine".into());
+    fn a_library_of_the_same_lua_is_no_stray() {
+        let same = found(|plugins| {
+            if let Ok(lua) = &mut plugins.cli_filter.lua {
+                lua.first = Some(("/usr/lib/liblua.so".into(), LuaVersion(5, 1)));
+            }
         });
-        assert_eq!(unseen, ["NOT_LOOKED_AT"]);
+        assert!(same.is_empty());
     }
 }

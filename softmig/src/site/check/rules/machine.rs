@@ -3,7 +3,7 @@
 use crate::ask::monitor::START;
 use crate::machine::scheduler::{Model, RESTART};
 use crate::site::check::facts::{Cluster, DeviceGate, Difference, Machine};
-use crate::site::check::finding::{Code, Finding};
+use crate::site::check::finding::{Code, Finding, listed};
 use crate::site::check::rules::{containers, device_memory, nvml, upkeep};
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeMode};
@@ -41,28 +41,16 @@ pub(crate) fn check(
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
     }
     found.extend(machine.models.iter().map(scheduler));
-    if !machine.ended_jobs.is_empty() {
-        let ids: Vec<String> = machine.ended_jobs.iter().map(u32::to_string).collect();
+    let ended = machine.ended_jobs.iter();
+    if let Some(ids) = listed(ended.map(u32::to_string)) {
         found.push(Finding::new(
             Code::JobEnded,
             RUN,
             format!(
-                "it has limits of jobs that Slurm does not know ({}): their epilog failed, and they still hold their users' other \
-                 processes here",
-                ids.join(", ")
+                "it has limits of jobs that Slurm does not know ({ids}): their epilog failed, and they still hold their users' \
+                 other processes here"
             ),
-            format!(
-                "run for each: SLURM_JOB_ID={} SLURM_JOB_UID=0 /usr/libexec/softmig-epilog",
-                ids[0]
-            ),
-        ));
-    }
-    if machine.shares_run {
-        found.push(Finding::new(
-            Code::RunFolder,
-            RUN,
-            "it is on /run itself, on which users may have files: jobs that start while /run is full get no GPU",
-            "it is mounted when the node starts next, if run-softmig.mount is installed",
+            "run for each: SLURM_JOB_ID=ID SLURM_JOB_UID=0 /usr/libexec/softmig-epilog",
         ));
     }
     found
@@ -70,102 +58,76 @@ pub(crate) fn check(
 
 /// The rules that do not depend on the policy.
 pub(crate) fn without_policy(machine: &Machine) -> Vec<Finding> {
+    const PRELOAD: &str = "/etc/ld.so.preload";
     let mut found = Vec::new();
-    settings(machine, &mut found);
-    library(machine, &mut found);
+    let conf = machine.node_conf.as_ref().ok().and_then(Option::as_ref);
+    // Jobs that are known by their environment need no control groups.
+    let by_cgroup = conf.is_none_or(|conf| conf.identity == Identity::Cgroup);
+    let cgroups = machine.cgroups.as_ref().ok().filter(|_| by_cgroup);
+    let start = format!("run {START}");
+    for (is_wrong, code, place, what, remedy) in rows! {
+        machine.node_conf.as_ref().is_ok_and(Option::is_none), NodeConf, NODE_CONF,
+            "the file does not exist, so softmig does nothing here", INSTALL;
+        cgroups.is_some_and(|groups| !groups.usable), CgroupLayout, "/sys/fs/cgroup",
+            "neither control groups of version 2 nor the devices of version 1 are mounted, so Slurm can make none for jobs",
+            "mount them; or, where that cannot be, SOFTMIG_IDENTITY=env in node.conf, which jobs can change";
+        machine.preloaded.as_ref().is_ok_and(Vec::is_empty), Preload, PRELOAD,
+            "libsoftmig.so is not in it, so no process is held to anything", INSTALL;
+        !machine.monitor, Monitor, "softmig-monitor",
+            "it does not run, so jobs take no turns: each has a cap on its own", start.as_str();
+        machine.shares_run, RunFolder, RUN,
+            "it is on /run itself, on which users may have files: jobs that start while /run is full get no GPU",
+            "it is mounted when the node starts next, if run-softmig.mount is installed";
+    } {
+        if is_wrong {
+            found.push(Finding::new(code, place, what, remedy));
+        }
+    }
+    if let Err(why) = &machine.node_conf {
+        found.push(Finding::new(Code::NodeConf, NODE_CONF, why, ""));
+    }
+    if let Some(mode) = conf
+        .map(|conf| conf.mode)
+        .filter(|mode| *mode != NodeMode::Enforce)
+    {
+        let what = format!("the mode is {mode}: jobs are held to nothing");
+        let remedy = "'softmig node enforce' changes that";
+        found.push(Finding::new(Code::NodeMode, NODE_CONF, what, remedy));
+    }
+    if let Err(why) = &machine.cgroups
+        && by_cgroup
+    {
+        found.push(Finding::skip("control groups", why));
+    }
+    if let Some(first) = cgroups.and_then(|groups| groups.unknown.first()) {
+        let what = format!("the library cannot tell a job by where its processes are ({first})");
+        let remedy =
+            "see docs/how-the-hook-works.md for the layouts that are known, and report this one";
+        found.push(Finding::new(
+            Code::CgroupLayout,
+            "control groups",
+            what,
+            remedy,
+        ));
+    }
+    if let Err(why) = &machine.preloaded {
+        found.push(Finding::skip(PRELOAD, why));
+    }
+    for path in machine.missing.iter().flatten() {
+        let what = format!("{path} is in it and not on this machine, and every process complains");
+        let remedy = "run 'softmig install --hook', or 'softmig uninstall --hook'";
+        found.push(Finding::new(Code::PreloadBroken, PRELOAD, what, remedy));
+    }
+    for path in &machine.bad_programs {
+        let what = "it is not there or not executable, and Slurm drains a node whose prolog fails";
+        let remedy = "install softmig's package anew, or unpack its tree again";
+        found.push(Finding::new(Code::NodePrograms, path, what, remedy));
+    }
     found.extend(upkeep::check(&machine.upkeep));
     found
 }
 
-fn settings(machine: &Machine, found: &mut Vec<Finding>) {
-    let place = NODE_CONF;
-    let mut identity = Identity::Cgroup;
-    match &machine.node_conf {
-        Err(why) => found.push(Finding::new(Code::NodeConf, place, why, "")),
-        Ok(None) => found.push(Finding::new(
-            Code::NodeConf,
-            place,
-            "the file does not exist, so softmig does nothing here",
-            "run 'softmig install --hook'",
-        )),
-        Ok(Some(conf)) => {
-            identity = conf.identity;
-            if conf.mode != NodeMode::Enforce {
-                found.push(Finding::new(
-                    Code::NodeMode,
-                    place,
-                    format!("the mode is {}: jobs are held to nothing", conf.mode),
-                    "'softmig node enforce' changes that",
-                ));
-            }
-        }
-    }
-    if identity != Identity::Cgroup {
-        return;
-    }
-    const REMEDY: &str =
-        "see docs/how-the-hook-works.md for the layouts that are known, and report this one";
-    match &machine.cgroups {
-        Err(why) => found.push(Finding::skip("control groups", why)),
-        Ok(cgroups) => {
-            if !cgroups.usable {
-                found.push(Finding::new(
-                    Code::CgroupLayout,
-                    "/sys/fs/cgroup",
-                    "neither control groups of version 2 nor the devices of version 1 are mounted, so Slurm can make none \
-                     for jobs",
-                    "mount them; or, where that cannot be, SOFTMIG_IDENTITY=env in node.conf, which jobs can change",
-                ));
-            }
-            if let Some(first) = cgroups.unknown.first() {
-                found.push(Finding::new(
-                    Code::CgroupLayout,
-                    "control groups",
-                    format!("the library cannot tell a job by where its processes are ({first})"),
-                    REMEDY,
-                ));
-            }
-        }
-    }
-}
-
-fn library(machine: &Machine, found: &mut Vec<Finding>) {
-    const INSTALL: &str = "run 'softmig install --hook'";
-    match &machine.preloaded {
-        Err(why) => found.push(Finding::skip("/etc/ld.so.preload", why)),
-        Ok(paths) if paths.is_empty() => found.push(Finding::new(
-            Code::Preload,
-            "/etc/ld.so.preload",
-            "libsoftmig.so is not in it, so no process is held to anything",
-            INSTALL,
-        )),
-        Ok(_) => {}
-    }
-    for path in machine.missing.iter().flatten() {
-        found.push(Finding::new(
-            Code::PreloadBroken,
-            "/etc/ld.so.preload",
-            format!("{path} is in it and not on this machine, and every process complains"),
-            "run 'softmig install --hook', or 'softmig uninstall --hook'",
-        ));
-    }
-    if !machine.monitor {
-        found.push(Finding::new(
-            Code::Monitor,
-            "softmig-monitor",
-            "it does not run, so jobs take no turns: each has a cap on its own",
-            format!("run {START}"),
-        ));
-    }
-    for path in &machine.bad_programs {
-        found.push(Finding::new(
-            Code::NodePrograms,
-            path,
-            "it is not there or not executable, and Slurm drains a node whose prolog fails",
-            "install the package softmig-node anew",
-        ));
-    }
-}
+const INSTALL: &str = "run 'softmig install --hook'";
 
 /// The device gate, if the policy asks for it.
 fn gate(gate: &DeviceGate) -> Option<Finding> {
@@ -190,29 +152,22 @@ fn gate(gate: &DeviceGate) -> Option<Finding> {
 
 /// Whether jobs can share the GPUs of a model by their own scheduler.
 fn scheduler(model: &Model) -> Finding {
+    let name = &model.name;
     let proof = match &model.known {
-        Err(why) => {
-            let place = format!("the scheduler of {}", model.name);
-            return Finding::skip(place, why);
-        }
+        Err(why) => return Finding::skip(format!("the scheduler of {name}"), why),
         Ok(proof) => proof,
     };
-    let (driver, day) = (&proof.driver, proof.day());
+    let seen = format!("with driver {} (measured {})", proof.driver, proof.day());
     match &proof.failed {
-        None => Finding::new(
-            Code::SchedulerProved,
-            &model.name,
-            format!(
-                "jobs share it by its own scheduler: steering it has effect with driver {driver} (measured {day})"
-            ),
-            "",
-        ),
+        None => {
+            let what = format!("jobs share it by its own scheduler: steering it has effect {seen}");
+            Finding::new(Code::SchedulerProved, name, what, "")
+        }
         Some(failed) => Finding::new(
             Code::SchedulerNoEffect,
-            &model.name,
+            name,
             format!(
-                "jobs take turns on it, since steering its own scheduler has no effect with driver {driver} \
-                 (measured {day}): {}",
+                "jobs take turns on it, since steering its own scheduler has no effect {seen}: {}",
                 failed.why
             ),
             format!(
@@ -227,7 +182,6 @@ mod tests {
     use super::*;
     use crate::site::check::facts::Cgroups;
     use crate::site::check::rules::example::{cluster, codes, machine, policy};
-    use softmig_node::proofs::{Failed, Proof};
     use softmig_policy::node::node_conf::NodeConf;
 
     fn found(change: impl Fn(&mut Machine)) -> Vec<&'static str> {
@@ -242,98 +196,37 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_lacks_is_found() {
-        let mode = |mode| {
-            Ok(Some(NodeConf {
-                mode,
-                identity: Identity::Cgroup,
-            }))
-        };
-        assert_eq!(found(|machine| machine.node_conf = Ok(None)), ["NODE_CONF"]);
-        assert_eq!(
-            found(|machine| machine.node_conf = Err("broken".into())),
-            ["NODE_CONF"]
-        );
-        assert_eq!(
-            found(|machine| machine.node_conf = mode(NodeMode::Observe)),
-            ["NODE_MODE"]
-        );
-        assert_eq!(
-            found(|machine| machine.node_conf = mode(NodeMode::Off)),
-            ["NODE_MODE"]
-        );
-        assert_eq!(
-            found(|machine| machine.preloaded = Ok(Vec::new())),
-            ["PRELOAD"]
-        );
-        assert_eq!(
-            found(|machine| machine.missing = Ok(vec!["/a.so".into()])),
-            ["PRELOAD_BROKEN"]
-        );
-        assert_eq!(found(|machine| machine.monitor = false), ["MONITOR"]);
-        assert_eq!(
-            found(|machine| machine.bad_programs = vec!["/p".into()]),
-            ["NODE_PROGRAMS"]
-        );
-        assert_eq!(found(|machine| machine.shares_run = true), ["RUN_FOLDER"]);
-        assert_eq!(
-            found(|machine| machine.ended_jobs = vec![777]),
-            ["JOB_ENDED"]
-        );
-        assert_eq!(
-            found(|machine| machine.nvml = Err("none".into())),
-            ["NOT_LOOKED_AT"]
-        );
-    }
-
-    #[test]
-    fn a_device_gate_that_is_wanted_has_to_be_there() {
-        let found = |text: &str, gate: DeviceGate| {
-            let mut machine = machine();
-            machine.gate = gate;
-            let policy = Policy::parse(text).unwrap();
-            let found = check(&policy, &machine, None, 0)
-                .into_iter()
-                .filter(|found| found.place == "the device gate");
-            found.map(|found| found.to_string()).collect::<Vec<_>>()
-        };
+    fn a_device_gate_matters_only_where_it_is_wanted() {
         let impossible = || DeviceGate::Impossible("this kernel has no BTF".into());
-        assert!(found("", DeviceGate::NotSet).is_empty());
-        assert!(found("", impossible()).is_empty());
-        let wanted = "[node]\ndevice_gate = true\n";
-        assert!(found(wanted, DeviceGate::Set).is_empty());
-        let said = found(wanted, impossible()).concat();
-        assert!(
-            said.contains("DEVICE_GATE") && said.contains("no BTF"),
-            "{said}"
-        );
-        let said = found(wanted, DeviceGate::NotSet).concat();
-        assert!(
-            said.contains("DEVICE_GATE") && said.contains("not set up"),
-            "{said}"
-        );
-        let said = found(wanted, DeviceGate::Unknown("not root".into())).concat();
-        assert!(said.contains("NOT_LOOKED_AT"), "{said}");
+        assert!(found(|machine| machine.gate = impossible()).is_empty());
+        assert!(gate(&DeviceGate::Set).is_none());
     }
 
     #[test]
-    fn jobs_are_known_by_their_control_groups() {
-        let none = Cgroups::default();
-        assert_eq!(
-            found(|machine| machine.cgroups = Ok(none.clone())),
-            ["CGROUP_LAYOUT"]
-        );
-        let other = Cgroups {
-            usable: true,
-            unknown: vec!["job 7: 0::/batch/7".into()],
-            in_job: false,
-        };
-        assert_eq!(
-            found(|machine| machine.cgroups = Ok(other.clone())),
-            ["CGROUP_LAYOUT"]
-        );
+    fn what_cannot_be_looked_at_is_said() {
+        let unseen = || Err("no".to_string());
+        for (change, codes) in [
+            (
+                found(|machine| machine.node_conf = Err("no".into())),
+                ["NODE_CONF"],
+            ),
+            (
+                found(|machine| machine.cgroups = unseen().map(|()| Cgroups::default())),
+                ["NOT_LOOKED_AT"],
+            ),
+            (
+                found(|machine| machine.nvml = Err("no".into())),
+                ["NOT_LOOKED_AT"],
+            ),
+        ] {
+            assert_eq!(change, codes);
+        }
+    }
+
+    #[test]
+    fn jobs_known_by_their_environment_need_no_control_groups() {
         let by_environment = found(|machine| {
-            machine.cgroups = Ok(none.clone());
+            machine.cgroups = Ok(Cgroups::default());
             machine.node_conf = Ok(Some(NodeConf {
                 mode: NodeMode::Enforce,
                 identity: Identity::Env,
@@ -343,59 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_of_a_scheduler_is_told() {
-        let failed = Failed {
-            step: "hold".into(),
-            why: "it ran on".into(),
-        };
-        let proof = |failed| {
-            Ok(Proof {
-                gpu: "NVIDIA L40S".into(),
-                driver: "580.159.04".into(),
-                time: "2026-11-23T12:00:00Z".into(),
-                failed,
-            })
-        };
-        for (known, code, words) in [
-            (
-                proof(None),
-                "SCHEDULER_PROVED",
-                "has effect with driver 580.159.04 (measured 2026-11-23)",
-            ),
-            (
-                proof(Some(failed)),
-                "SCHEDULER_NO_EFFECT",
-                "(measured 2026-11-23): it ran on",
-            ),
-            (
-                Err("no GPU is idle".into()),
-                "NOT_LOOKED_AT",
-                "no GPU is idle",
-            ),
-        ] {
-            let model = Model {
-                name: "NVIDIA L40S".into(),
-                known,
-            };
-            let mut machine = machine();
-            machine.models = vec![model];
-            let found = check(&policy(), &machine, Some(&cluster()), 0);
-            assert_eq!(codes(&found), [code]);
-            assert!(found[0].what.ends_with(words), "{}", found[0]);
-            assert!(found[0].place.ends_with("NVIDIA L40S"), "{}", found[0]);
-        }
-    }
-
-    #[test]
-    fn another_policy_is_found_with_its_line() {
-        let other = |line| Difference {
-            with: "standard input".into(),
-            line,
-        };
+    fn the_same_policy_is_no_finding() {
+        let with = "standard input".to_string();
         assert!(difference(None).is_none());
-        assert!(difference(Some(&other(None))).is_none());
-        let found = difference(Some(&other(Some(12)))).unwrap();
-        assert_eq!(found.code, Code::PolicyDiffers);
-        assert!(found.what.ends_with("from line 12 on"), "{found}");
+        assert!(difference(Some(&Difference { with, line: None })).is_none());
     }
 }

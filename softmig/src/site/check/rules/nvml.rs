@@ -25,22 +25,16 @@ impl Said {
             .find(|nodes| expand(nodes.names()).iter().any(|own| own == name));
         let wanted = entry.map(|nodes| NodeGres::for_policy(policy, nodes, now));
         let node = cluster.and_then(|cluster| cluster.nodes.iter().find(|node| node.name == name));
-        let mut counts = BTreeMap::new();
-        let mut by_minor = BTreeMap::new();
-        match (node, &wanted) {
-            (Some(node), _) => {
-                for gres in node.items("gpu") {
-                    let kind = gres.kind.clone().unwrap_or_default();
-                    *counts.entry(kind).or_insert(0) += gres.count;
-                }
-            }
-            (None, Some(wanted)) => {
-                for gres in &wanted.types {
-                    *counts.entry(gres.kind.clone()).or_insert(0) += u64::from(gres.gpus);
-                }
-            }
+        let counts = match (node, &wanted) {
+            (Some(node), _) => node.counts("gpu"),
+            (None, Some(wanted)) => wanted.counts(),
             (None, None) => return None,
-        }
+        };
+        let counts = counts
+            .into_iter()
+            .map(|(kind, count)| (kind.to_string(), count))
+            .collect();
+        let mut by_minor = BTreeMap::new();
         for gres in wanted.iter().flat_map(|wanted| &wanted.types) {
             by_minor.extend(gres.minors.iter().map(|minor| (*minor, gres.kind.clone())));
         }

@@ -12,67 +12,27 @@ use softmig_policy::slurm::release::SlurmVersion;
 
 /// The settings of `softmig config` that are compared as they are: the key, the code of a missing word, and what goes wrong
 /// without it. Without the first of the accounting ones the others do not matter.
-const NEEDED: [(&str, Code, &str); 13] = [
-    (
-        "SelectType",
-        Code::SelectType,
-        "Slurm does not count shards",
-    ),
-    (
-        "GresTypes",
-        Code::GresTypes,
-        "Slurm does not know all GRES of its nodes",
-    ),
-    (
-        PARAMETERS,
-        Code::Placement,
-        "Slurm packs, and policy.toml has shards = \"spread\" in [placement]",
-    ),
-    (
-        "PrologFlags",
-        Code::PrologFlags,
-        "the prolog runs at a job's first step only, and a job without one has no limits on its node",
-    ),
-    (
-        "JobSubmitPlugins",
-        Code::JobSubmit,
-        "nothing decides on requests for slices, and no class is held to its limits",
-    ),
-    (
-        "CliFilterPlugins",
-        Code::CliFilter,
-        "srun cannot ask for a slice",
-    ),
-    (
-        "ProctrackType",
-        Code::Proctrack,
+const NEEDED: [(&str, Code, &str); 13] = rows! {
+    "SelectType", SelectType, "Slurm does not count shards";
+    "GresTypes", GresTypes, "Slurm does not know all GRES of its nodes";
+    PARAMETERS, Placement, "Slurm packs, and policy.toml has shards = \"spread\" in [placement]";
+    "PrologFlags", PrologFlags,
+        "the prolog runs at a job's first step only, and a job without one has no limits on its node";
+    "JobSubmitPlugins", JobSubmit, "nothing decides on requests for slices, and no class is held to its limits";
+    "CliFilterPlugins", CliFilter, "srun cannot ask for a slice";
+    "ProctrackType", Proctrack,
         "jobs have no control groups, and the library knows no job, unless node.conf says SOFTMIG_IDENTITY=env, which a job \
-         can change",
-    ),
-    (
-        "TaskPlugin",
-        Code::ConstrainDevices,
+         can change";
+    "TaskPlugin", ConstrainDevices,
         "ConstrainDevices does nothing: jobs see all GPUs on the node, so a slice's limits would apply to whichever GPU the \
-         program opens",
-    ),
-    (
-        "AccountingStorageType",
-        Code::Accounting,
-        "Slurm enforces none of the limits for users in policy.toml: that takes slurmdbd",
-    ),
-    (
-        "AccountingStorageTRES",
-        Code::AccountingTres,
-        "Slurm does not count all that limits are on; slurmctld takes this list when it starts",
-    ),
-    (
-        "AccountingStorageEnforce",
-        Code::AccountingEnforce,
-        "Slurm enforces none of the limits in policy.toml",
-    ),
-    ("PriorityType", Code::PriorityUnused, UNHEEDED),
-    ("PriorityWeightQOS", Code::PriorityUnused, UNHEEDED),
-];
+         program opens";
+    "AccountingStorageType", Accounting, "Slurm enforces none of the limits for users in policy.toml: that takes slurmdbd";
+    "AccountingStorageTRES", AccountingTres,
+        "Slurm does not count all that limits are on; slurmctld takes this list when it starts";
+    "AccountingStorageEnforce", AccountingEnforce, "Slurm enforces none of the limits in policy.toml";
+    "PriorityType", PriorityUnused, UNHEEDED;
+    "PriorityWeightQOS", PriorityUnused, UNHEEDED;
+};
 const PARAMETERS: &str = "SelectTypeParameters";
 const UNHEEDED: &str = "Slurm does not heed the priorities of QOS, and policy.toml has some";
 
@@ -198,70 +158,26 @@ fn unwanted(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     // The second is the name since 25.11.
     let containers = ["JobContainerType", "NamespaceType"].map(|key| settings.get(key));
     let is_private = |plugin: &&str| plugin.ends_with("/tmpfs") || plugin.ends_with("/linux");
-    let private = "the prolog comes after the mounts that the job has of its own, and slices have no GPU unless the plugin's own \
-                   file says that mounts are shared";
-    let hidden =
-        "other users' jobs are hidden, and [metrics] of policy.toml tells all users of them";
-    let tell_privately = "take textfile and exporters out of [metrics], and have Prometheus ask softmig-exporter with \
-                          --tls-client-ca";
-    for (applies, key, word, code, why, remedy) in [
-        (
-            shares(policy),
-            PARAMETERS,
-            "MULTIPLE_SHARING_GRES_PJ",
-            Code::MultipleSharingGresPj,
-            "a slice is spread over several GPUs, and has less than it was promised",
-            "take it out",
-        ),
-        (
-            shares(policy) && !spreads,
-            PARAMETERS,
-            "LL_SHARED_GRES",
-            Code::LlSharedGresTooOld,
-            "this slurmctld does not start: only Slurm 23.11 and later know it",
-            "take it out; this release always packs",
-        ),
-        (
-            shares(policy) && packs,
-            PARAMETERS,
-            "LL_SHARED_GRES",
-            Code::Placement,
+    for (applies, code, key, word, why, remedy) in rows! {
+        shares(policy), MultipleSharingGresPj, PARAMETERS, "MULTIPLE_SHARING_GRES_PJ",
+            "a slice is spread over several GPUs, and has less than it was promised", "take it out";
+        shares(policy) && !spreads, LlSharedGresTooOld, PARAMETERS, "LL_SHARED_GRES",
+            "this slurmctld does not start: only Slurm 23.11 and later know it", "take it out; this release always packs";
+        shares(policy) && packs, Placement, PARAMETERS, "LL_SHARED_GRES",
             "Slurm spreads, so that jobs on whole GPUs may wait long, and policy.toml has shards = \"pack\" in [placement]",
-            "take it out, or write \"spread\"",
-        ),
-        (
-            is_weighed(policy),
-            "PriorityFlags",
-            "MAX_TRES",
-            Code::BillingMaxTres,
-            "a job's billing is not the sum of what it has, and limits on shards do not hold",
-            "take it out",
-        ),
-        (
-            policy.node().tag_field == TagField::Extra,
-            "SchedulerParameters",
-            "extra_constraints",
-            Code::TagField,
-            "Slurm reads extra as an expression and refuses the job, and policy.toml has field = \"extra\" in [tag]",
-            TAG_REMEDY,
-        ),
-        (
-            metrics.textfile.is_some() || metrics.exporters.is_some(),
-            "PrivateData",
-            "jobs",
-            Code::PrivateData,
-            hidden,
-            tell_privately,
-        ),
-        (
-            containers.iter().any(is_private),
-            "PrologFlags",
-            "RunInJob",
-            Code::PrologRunInJob,
-            private,
-            "take it out, or look for Shared=true in job_container.conf, or for shared: true in namespace.yaml",
-        ),
-    ] {
+            "take it out, or write \"spread\"";
+        is_weighed(policy), BillingMaxTres, "PriorityFlags", "MAX_TRES",
+            "a job's billing is not the sum of what it has, and limits on shards do not hold", "take it out";
+        policy.node().tag_field == TagField::Extra, TagField, "SchedulerParameters", "extra_constraints",
+            "Slurm reads extra as an expression and refuses the job, and policy.toml has field = \"extra\" in [tag]", TAG_REMEDY;
+        metrics.textfile.is_some() || metrics.exporters.is_some(), PrivateData, "PrivateData", "jobs",
+            "other users' jobs are hidden, and [metrics] of policy.toml tells all users of them",
+            "take textfile and exporters out of [metrics], and have Prometheus ask softmig-exporter with --tls-client-ca";
+        containers.iter().any(is_private), PrologRunInJob, "PrologFlags", "RunInJob",
+            "the prolog comes after the mounts that the job has of its own, and slices have no GPU unless the plugin's own file \
+             says that mounts are shared",
+            "take it out, or look for Shared=true in job_container.conf, or for shared: true in namespace.yaml";
+    } {
         if applies && settings.has(key, word) {
             found.push(Finding::new(
                 code,
