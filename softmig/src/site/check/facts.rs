@@ -12,7 +12,7 @@ pub(crate) use crate::ask::node::Node;
 pub(crate) use crate::ask::squeue::Job;
 use crate::machine::scheduler::Model;
 pub(crate) use lua::{Glibc, Lua, LuaModule, LuaPlugin, LuaPlugins, LuaVersion};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use softmig_nvml::Devices;
 use softmig_policy::node::node_conf::NodeConf;
 use softmig_policy::slurm::release::SlurmVersion;
@@ -55,6 +55,25 @@ pub(crate) struct Cluster {
     pub(crate) own_scripts: BTreeMap<String, String>,
     /// The policy that slurmctld goes by; `None` on a machine without slurmctld.
     pub(crate) in_force: Option<InForce>,
+}
+
+impl Cluster {
+    /// The node of this name.
+    pub(crate) fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The partition of this name.
+    pub(crate) fn partition(&self, name: &str) -> Option<&Partition> {
+        let mut all = self.partitions.iter();
+        all.find(|partition| partition.name == name)
+    }
+
+    /// The nodes of a partition.
+    pub(crate) fn nodes_of(&self, partition: &Partition) -> impl Iterator<Item = &Node> {
+        let nodes = self.nodes.iter();
+        nodes.filter(|node| partition.nodes.contains(&node.name))
+    }
 }
 
 /// A machine with GPUs.
@@ -172,8 +191,21 @@ pub(crate) struct Cgroups {
     pub(crate) in_job: bool,
 }
 
-/// A finding of `softmig check` on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// The public JSON form of `softmig check`.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Report {
+    /// How many errors there are.
+    pub(crate) errors: usize,
+    /// How many warnings there are.
+    pub(crate) warnings: usize,
+    /// How many things could not be looked at.
+    pub(crate) not_looked_at: usize,
+    /// The findings.
+    pub(crate) findings: Vec<NodeFinding>,
+}
+
+/// The public JSON form of one finding.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct NodeFinding {
     /// Its level, in lower case.
     pub(crate) level: String,

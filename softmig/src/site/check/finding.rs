@@ -1,12 +1,11 @@
 //! A finding: what is wrong, where, and what to do about it.
 
 use crate::output::say::{and_others, counted};
-use serde::Serialize;
+use crate::site::check::facts::{NodeFinding, Report};
 use std::fmt;
 
 /// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// Slices do not work, or a user gets more than the policy gives.
     Error,
@@ -242,25 +241,6 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The public JSON form of one finding.
-#[derive(Serialize)]
-struct JsonFinding<'a> {
-    level: Level,
-    code: &'static str,
-    r#where: &'a str,
-    what: &'a str,
-    remedy: &'a str,
-}
-
-/// The public JSON form of all.
-#[derive(Serialize)]
-struct JsonFindings<'a> {
-    errors: usize,
-    warnings: usize,
-    not_looked_at: usize,
-    findings: Vec<JsonFinding<'a>>,
-}
-
 /// All that was found, the worst first.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(Vec<Finding>);
@@ -288,14 +268,14 @@ impl Findings {
     }
 
     pub(crate) fn to_json(&self) -> String {
-        let findings = self.0.iter().map(|finding| JsonFinding {
-            level: finding.code.level(),
-            code: finding.code.as_str(),
-            r#where: &finding.place,
-            what: &finding.what,
-            remedy: &finding.remedy,
+        let findings = self.0.iter().map(|finding| NodeFinding {
+            level: finding.code.level().to_string().to_ascii_lowercase(),
+            code: finding.code.as_str().to_string(),
+            r#where: finding.place.clone(),
+            what: finding.what.clone(),
+            remedy: finding.remedy.clone(),
         });
-        let all = JsonFindings {
+        let all = Report {
             errors: self.count(Level::Error),
             warnings: self.count(Level::Warn),
             not_looked_at: self.count(Level::Skip),

@@ -4,9 +4,8 @@
 //! This needs no daemon and no shared folder. The step is a job of the caller, so it also shows how jobs' control
 //! groups are named.
 
-use crate::site::check::facts::{Answer, Cluster, NodeFinding};
+use crate::site::check::facts::{Answer, Cluster, NodeFinding, Partition, Report};
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde::Deserialize;
 use softmig_node::command;
 use softmig_policy::slurm::hostlist::expand;
 use std::io::{self, Read, Write};
@@ -31,12 +30,6 @@ const IMMEDIATE: &str = "--immediate=30";
 
 /// How many nodes are asked at the same time.
 const AT_ONCE: usize = 16;
-
-/// The output of a node's `softmig check --json`.
-#[derive(Debug, Deserialize)]
-struct Report {
-    findings: Vec<NodeFinding>,
-}
 
 /// Asks the nodes of a list, or all that have GPUs.
 pub(crate) fn ask(
@@ -83,20 +76,14 @@ fn ask_one(
     policy: &[u8],
     srun: &Path,
 ) -> Result<Vec<NodeFinding>, String> {
-    let known = cluster
-        .nodes
-        .iter()
-        .find(|known| known.name == node)
-        .ok_or("Slurm has no such node")?;
+    let known = cluster.node(node).ok_or("Slurm has no such node")?;
     if STARTS_NONE.iter().any(|word| known.state.contains(word)) {
         return Err(format!(
             "it starts no jobs: Slurm has it as {}",
             known.state
         ));
     }
-    let of_node = |partition: &&crate::site::check::facts::Partition| {
-        partition.nodes.iter().any(|name| name == node)
-    };
+    let of_node = |partition: &&Partition| partition.nodes.iter().any(|name| name == node);
     let partition = cluster
         .partitions
         .iter()

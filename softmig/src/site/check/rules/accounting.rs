@@ -91,10 +91,8 @@ pub(crate) fn weights(partition: &Partition) -> BTreeMap<String, f64> {
 
 /// The partitions that have a node with GPUs.
 pub(crate) fn partitions_with_gpus(cluster: &Cluster) -> impl Iterator<Item = &Partition> {
-    cluster.partitions.iter().filter(|partition| {
-        let mut nodes = cluster.nodes.iter().filter(|node| node.has("gpu"));
-        nodes.any(|node| partition.nodes.contains(&node.name))
-    })
+    let all = cluster.partitions.iter();
+    all.filter(|partition| cluster.nodes_of(partition).any(|node| node.has("gpu")))
 }
 
 /// Every partition with GPUs has to allow the QOS of classes.

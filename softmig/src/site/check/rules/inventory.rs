@@ -26,7 +26,7 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
         let mut missing = Vec::new();
         let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for name in &names {
-            let Some(node) = cluster.nodes.iter().find(|node| node.name == *name) else {
+            let Some(node) = cluster.node(name) else {
                 missing.push(name.as_str());
                 continue;
             };

@@ -24,7 +24,7 @@ impl Said {
             .iter()
             .find(|nodes| expand(nodes.names()).iter().any(|own| own == name));
         let wanted = entry.map(|nodes| NodeGres::for_policy(policy, nodes, now));
-        let node = cluster.and_then(|cluster| cluster.nodes.iter().find(|node| node.name == name));
+        let node = cluster.and_then(|cluster| cluster.node(name));
         let counts = match (node, &wanted) {
             (Some(node), _) => node.counts("gpu"),
             (None, Some(wanted)) => wanted.counts(),

@@ -27,15 +27,10 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
 
 fn routes(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
-    let shared = || policy.gpus().map(GpuType::name);
     for route in policy.routes() {
         let name = route.partition();
         let place = format!("[[route]] to {name}");
-        let Some(partition) = cluster
-            .partitions
-            .iter()
-            .find(|partition| partition.name == name)
-        else {
+        let Some(partition) = cluster.partition(name) else {
             found.push(Finding::new(
                 Code::RoutePartition,
                 place,
@@ -44,15 +39,13 @@ fn routes(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             ));
             continue;
         };
-        let nodes = cluster
-            .nodes
-            .iter()
-            .filter(|node| partition.nodes.contains(&node.name));
-        let has = |node: &Node| match route.types() {
-            [] => shared().any(|kind| has_slices(policy, node, kind)),
-            types => types.iter().any(|kind| has_slices(policy, node, kind)),
+        let takes =
+            |kind: &str| route.types().is_empty() || route.types().iter().any(|own| own == kind);
+        let has = |node: &Node| {
+            let mut kinds = policy.gpus().map(GpuType::name);
+            kinds.any(|kind| takes(kind) && has_slices(policy, node, kind))
         };
-        if !nodes.into_iter().any(has) {
+        if !cluster.nodes_of(partition).any(has) {
             let types = match route.types() {
                 [] => "any type".to_string(),
                 types => types.join(" or "),
@@ -72,7 +65,7 @@ fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
     for (number, gate) in policy.gates().iter().enumerate() {
         let place = format!("[[gate]] for {}", gate.what());
-        let is_known = |name: &&String| cluster.partitions.iter().any(|own| own.name == **name);
+        let is_known = |name: &&String| cluster.partition(name).is_some();
         if let Some(unknown) = listed(gate.partitions().iter().filter(|name| !is_known(name))) {
             found.push(Finding::new(
                 Code::GatePartition,

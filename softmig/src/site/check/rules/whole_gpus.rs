@@ -55,10 +55,7 @@ fn weights_without_gpus(cluster: &Cluster, found: &mut Vec<Finding>) {
         !weights.is_empty() && weights.keys().all(|name| name.starts_with("gres/"))
     });
     for partition in of_gpus {
-        let nodes = cluster
-            .nodes
-            .iter()
-            .filter(|node| partition.nodes.contains(&node.name));
+        let nodes = cluster.nodes_of(partition);
         let cpus: Vec<&str> = nodes
             .filter(|node| !node.has("gpu"))
             .map(|node| node.name.as_str())
@@ -148,10 +145,7 @@ fn cpus(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         ));
     }
     for partition in &cluster.partitions {
-        let nodes = cluster
-            .nodes
-            .iter()
-            .filter(|node| partition.nodes.contains(&node.name));
+        let nodes = cluster.nodes_of(partition);
         let slices = nodes.map(|node| slices(policy, node)).max().unwrap_or(0);
         let most = partition.settings.get("MaxCPUsPerNode");
         if most.parse::<u64>().is_ok_and(|most| most < slices) {
