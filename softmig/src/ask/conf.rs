@@ -149,6 +149,12 @@ pub(crate) struct GresLine {
 }
 
 impl GresLine {
+    /// The number N of each device that is a `/dev/nvidiaN`.
+    pub(crate) fn minors(&self) -> impl Iterator<Item = u32> {
+        let files = self.files.iter();
+        files.filter_map(|file| file.strip_prefix("/dev/nvidia")?.parse().ok())
+    }
+
     /// Whether it is for that node.
     pub(crate) fn is_for(&self, node: &str) -> bool {
         self.nodes.is_empty() || self.nodes.iter().any(|name| name == node)

@@ -98,7 +98,7 @@ impl Check {
         if self.json {
             say!("{}", findings.to_json());
         } else {
-            say!("{findings}");
+            say!("{}", findings.told_by("softmig check"));
         }
         match findings.count(Level::Error) {
             0 if failed => ExitCode::FAILURE,

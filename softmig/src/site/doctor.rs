@@ -7,7 +7,7 @@ use crate::files::policy_file;
 use crate::machine::scheduler::Measure;
 use crate::output::say::say;
 use crate::site::check::facts::{Cluster, Machine};
-use crate::site::check::finding::{Finding, Findings, Level, ToldBy};
+use crate::site::check::finding::{Finding, Findings, Level};
 use crate::site::check::gather::{self, machine};
 use crate::site::check::rules;
 use clap::Args;
@@ -46,7 +46,7 @@ impl Doctor {
             for (name, value) in &versions {
                 say!("{name:<9} {value}");
             }
-            say!("\n{}", ToldBy("softmig doctor", &findings));
+            say!("\n{}", findings.told_by("softmig doctor"));
         }
         Ok(match findings.count(Level::Error) {
             0 => ExitCode::SUCCESS,

@@ -11,7 +11,7 @@ pub(crate) use crate::ask::conf::{
 pub(crate) use crate::ask::node::Node;
 pub(crate) use crate::ask::squeue::Job;
 use crate::machine::scheduler::Model;
-pub(crate) use lua::{Glibc, Lua, LuaModule, LuaPlugin, LuaPlugins, LuaVersion};
+pub(crate) use lua::{Lua, LuaModule, LuaPlugin, LuaPlugins, Version};
 use serde::{Deserialize, Serialize};
 use softmig_nvml::Devices;
 use softmig_policy::node::node_conf::NodeConf;

@@ -285,30 +285,16 @@ impl Findings {
     }
 }
 
-/// A line for each finding, and one that sums up.
-impl fmt::Display for Findings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, "softmig check")
-    }
-}
-
-/// The findings of another command, which is named.
-pub(crate) struct ToldBy<'a>(pub(crate) &'static str, pub(crate) &'a Findings);
-
-impl fmt::Display for ToldBy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.1.write(f, self.0)
-    }
-}
-
 impl Findings {
-    fn write(&self, f: &mut fmt::Formatter<'_>, command: &str) -> fmt::Result {
-        for finding in &self.0 {
-            writeln!(f, "{finding}")?;
-        }
-        write!(
-            f,
-            "{command}: {}, {}, {} not looked at",
+    /// A line for each finding, and one of this command's that sums up.
+    pub(crate) fn told_by(&self, command: &str) -> String {
+        let lines: String = self
+            .0
+            .iter()
+            .map(|finding| format!("{finding}\n"))
+            .collect();
+        format!(
+            "{lines}{command}: {}, {}, {} not looked at",
             counted(self.count(Level::Error), "error"),
             counted(self.count(Level::Warn), "warning"),
             counted(self.count(Level::Skip), "thing"),
@@ -359,7 +345,7 @@ mod tests {
             error,
             warn,
         ]);
-        insta::assert_snapshot!(findings, @r"
+        insta::assert_snapshot!(findings.told_by("softmig check"), @r"
         ERROR PRELOAD n1: a; do it
         WARN  MONITOR n1: b
         SKIP  NOT_LOOKED_AT NVML: there is none here

@@ -23,21 +23,11 @@ pub(crate) struct LuaPlugin {
     pub(crate) lua: Seen<Lua>,
 }
 
-/// A Lua version, such as 5.1.
+/// A version of Lua such as 5.1, or of the C library such as 2.17.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LuaVersion(pub(crate) u8, pub(crate) u8);
+pub(crate) struct Version(pub(crate) u16, pub(crate) u16);
 
-impl std::fmt::Display for LuaVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
-
-/// A release of the C library, such as 2.17.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Glibc(pub(crate) u16, pub(crate) u16);
-
-impl std::fmt::Display for Glibc {
+impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.0, self.1)
     }
@@ -47,9 +37,9 @@ impl std::fmt::Display for Glibc {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lua {
     /// The Lua that the plugin is linked with.
-    pub(crate) slurm: LuaVersion,
+    pub(crate) slurm: Version,
     /// A library that Slurm tries before that: its path, and its version.
-    pub(crate) first: Option<(PathBuf, LuaVersion)>,
+    pub(crate) first: Option<(PathBuf, Version)>,
     /// The module that the script loads for that version.
     pub(crate) module: LuaModule,
 }
@@ -60,7 +50,7 @@ pub(crate) struct LuaModule {
     /// The path at which it belongs.
     pub(crate) path: PathBuf,
     /// The Lua that it is built for; `None` if it does not exist.
-    pub(crate) built_for: Option<Seen<LuaVersion>>,
+    pub(crate) built_for: Option<Seen<Version>>,
     /// The glibc that it needs and the machine's, if the machine's is older.
-    pub(crate) newer_glibc: Option<(Glibc, Glibc)>,
+    pub(crate) newer_glibc: Option<(Version, Version)>,
 }

@@ -4,9 +4,7 @@
 use super::glibc;
 use crate::ask::conf::files;
 use crate::ask::slurmd::host_name;
-use crate::site::check::facts::{
-    Glibc, Lua, LuaModule, LuaPlugin, LuaPlugins, LuaVersion, Seen, Settings,
-};
+use crate::site::check::facts::{Lua, LuaModule, LuaPlugin, LuaPlugins, Seen, Settings, Version};
 use object::elf::DT_NEEDED;
 use object::read::elf::{Dyn, ElfFile64};
 use object::{Endianness, Object, ObjectSymbol};
@@ -128,7 +126,7 @@ fn lua(folders: &str, plugin: &str, module: &str) -> Seen<Lua> {
 }
 
 /// The glibc that a module needs and the machine's, if the machine's is older.
-fn newer_glibc(path: &Path) -> Option<(Glibc, Glibc)> {
+fn newer_glibc(path: &Path) -> Option<(Version, Version)> {
     let (needed, here) = (glibc::needed(&read(path).ok()?)?, glibc::here()?);
     (needed > here).then_some((needed, here))
 }
@@ -138,7 +136,7 @@ fn read(path: &Path) -> Seen<Vec<u8>> {
 }
 
 /// The Lua that a plugin of Slurm's is linked with.
-fn needed(bytes: &[u8]) -> Option<LuaVersion> {
+fn needed(bytes: &[u8]) -> Option<Version> {
     let elf = ElfFile64::<Endianness>::parse(bytes).ok()?;
     let (endian, sections) = (elf.endian(), elf.elf_section_table());
     let (entries, link) = sections.dynamic(endian, bytes).ok()??;
@@ -151,22 +149,22 @@ fn needed(bytes: &[u8]) -> Option<LuaVersion> {
 }
 
 /// `liblua5.1.so.0`, `liblua-5.4.so`, `liblua.so.5.3`.
-fn version_in_name(name: &str) -> Option<LuaVersion> {
+fn version_in_name(name: &str) -> Option<Version> {
     let rest = name
         .strip_prefix("liblua")?
         .trim_start_matches(|letter: char| !letter.is_ascii_digit());
     version_at(rest)
 }
 
-fn version_at(text: &str) -> Option<LuaVersion> {
+fn version_at(text: &str) -> Option<Version> {
     let (major, rest) = text.split_once('.')?;
     let end = rest.find(|letter: char| !letter.is_ascii_digit());
     let minor = rest.get(..end.unwrap_or(rest.len()))?;
-    Some(LuaVersion(major.parse().ok()?, minor.parse().ok()?))
+    Some(Version(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Every Lua has its version in its text: `$Lua: Lua 5.1.5 Copyright`, `$LuaVersion: Lua 5.4.4  Copyright`.
-fn version_of_library(bytes: &[u8]) -> Option<LuaVersion> {
+fn version_of_library(bytes: &[u8]) -> Option<Version> {
     let mark = b": Lua ";
     let at = bytes
         .windows(mark.len())
@@ -177,7 +175,7 @@ fn version_of_library(bytes: &[u8]) -> Option<LuaVersion> {
 }
 
 /// The Lua that a module is built for, by the functions of Lua's that it calls: each version has some that others have not.
-fn built_for(path: &Path) -> Seen<LuaVersion> {
+fn built_for(path: &Path) -> Seen<Version> {
     let bytes = read(path)?;
     let elf = ElfFile64::<Endianness>::parse(bytes.as_slice())
         .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -190,18 +188,18 @@ fn built_for(path: &Path) -> Seen<LuaVersion> {
         .ok_or_else(|| format!("{} is not a module for Lua 5.1 to 5.4", path.display()))
 }
 
-fn version_by(names: &[&str]) -> Option<LuaVersion> {
+fn version_by(names: &[&str]) -> Option<Version> {
     let has = |name: &str| names.contains(&name);
     if !names.iter().any(|name| name.starts_with("lua_")) {
         None
     } else if has("lua_newuserdatauv") || has("lua_setiuservalue") || has("lua_getiuservalue") {
-        Some(LuaVersion(5, 4))
+        Some(Version(5, 4))
     } else if has("lua_rotate") || has("lua_isinteger") {
-        Some(LuaVersion(5, 3))
+        Some(Version(5, 3))
     } else if has("lua_pcallk") || has("lua_callk") {
-        Some(LuaVersion(5, 2))
+        Some(Version(5, 2))
     } else {
-        Some(LuaVersion(5, 1))
+        Some(Version(5, 1))
     }
 }
 
@@ -212,33 +210,33 @@ mod tests {
     #[test]
     fn a_library_tells_its_version() {
         for (name, version) in [
-            ("liblua5.1.so.0", Some(LuaVersion(5, 1))),
-            ("liblua-5.4.so", Some(LuaVersion(5, 4))),
-            ("liblua.so.5.3", Some(LuaVersion(5, 3))),
+            ("liblua5.1.so.0", Some(Version(5, 1))),
+            ("liblua-5.4.so", Some(Version(5, 4))),
+            ("liblua.so.5.3", Some(Version(5, 3))),
             ("libc.so.6", None),
             ("liblua.so", None),
         ] {
             assert_eq!(version_in_name(name), version, "{name}");
         }
         let text = b"\0$LuaVersion: Lua 5.4.4  Copyright (C) 1994-2022\0";
-        assert_eq!(version_of_library(text), Some(LuaVersion(5, 4)));
+        assert_eq!(version_of_library(text), Some(Version(5, 4)));
         let text = b"\0$Lua: Lua 5.1.5 Copyright (C) 1994-2012 Lua.org\0";
-        assert_eq!(version_of_library(text), Some(LuaVersion(5, 1)));
+        assert_eq!(version_of_library(text), Some(Version(5, 1)));
         assert_eq!(version_of_library(b"nothing"), None);
     }
 
     #[test]
     fn a_module_tells_what_it_is_built_for() {
         for (names, version) in [
-            (&["lua_pcall", "lua_objlen"][..], Some(LuaVersion(5, 1))),
-            (&["lua_pcallk", "lua_len"], Some(LuaVersion(5, 2))),
+            (&["lua_pcall", "lua_objlen"][..], Some(Version(5, 1))),
+            (&["lua_pcallk", "lua_len"], Some(Version(5, 2))),
             (
                 &["lua_pcallk", "lua_rotate", "lua_newuserdata"],
-                Some(LuaVersion(5, 3)),
+                Some(Version(5, 3)),
             ),
             (
                 &["lua_pcallk", "lua_rotate", "lua_newuserdatauv"],
-                Some(LuaVersion(5, 4)),
+                Some(Version(5, 4)),
             ),
             (&["malloc"], None),
         ] {

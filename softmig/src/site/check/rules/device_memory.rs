@@ -79,21 +79,4 @@ mod tests {
         let words = "vidmem holds it to 11365 MiB";
         assert!(found[1].what.contains(words), "{}", found[1]);
     }
-
-    #[test]
-    fn the_backend_is_shown() {
-        let kernel = of_node(&limited(0)).remove(0).what;
-        let words = "the kernel's dmem controller (nvidia/0000:01:00/vidmem of 46068 MiB) can hold";
-        assert!(kernel.starts_with(words), "{kernel}");
-        assert!(
-            kernel.ends_with("1 of the slices here have one"),
-            "{kernel}"
-        );
-        let by_driver = DeviceMemory {
-            regions: Vec::new(),
-            ..limited(0)
-        };
-        let driver = of_node(&by_driver).remove(0).what;
-        assert!(driver.starts_with("the driver can hold"), "{driver}");
-    }
 }

@@ -45,13 +45,12 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
 fn devices<'a>(lines: &[&'a GresLine]) -> Option<Vec<(u32, &'a str)>> {
     let mut devices = Vec::new();
     for line in lines {
-        if line.files.is_empty() {
+        let minors: Vec<u32> = line.minors().collect();
+        if minors.is_empty() || minors.len() < line.files.len() {
             return None;
         }
-        for file in &line.files {
-            let number = file.strip_prefix("/dev/nvidia")?.parse().ok()?;
-            devices.push((number, line.kind.as_deref().unwrap_or_default()));
-        }
+        let kind = line.kind.as_deref().unwrap_or_default();
+        devices.extend(minors.into_iter().map(|minor| (minor, kind)));
     }
     (!devices.is_empty()).then_some(devices)
 }

@@ -3,8 +3,8 @@
 use crate::ask::conf::Association;
 use crate::site::check::facts::{
     Accounting, Cgroups, Cluster, Declared, DeviceGate, DeviceMemory, Job, Line, Lines, Lua,
-    LuaModule, LuaPlugin, LuaPlugins, LuaVersion, Machine, Node, Partition, Qos, Reservation,
-    Setting, Upkeep,
+    LuaModule, LuaPlugin, LuaPlugins, Machine, Node, Partition, Qos, Reservation, Setting, Upkeep,
+    Version,
 };
 use crate::site::check::finding::Finding;
 use softmig_nvml::{Devices, Gpu, Memory, MigState};
@@ -66,11 +66,11 @@ pub(crate) fn cluster() -> Cluster {
         used: true,
         script: Ok(Some(script.into())),
         lua: Ok(Lua {
-            slurm: LuaVersion(5, 1),
+            slurm: Version(5, 1),
             first: None,
             module: LuaModule {
                 path: format!("/usr/lib/softmig/lua/5.1/{module}.so").into(),
-                built_for: Some(Ok(LuaVersion(5, 1))),
+                built_for: Some(Ok(Version(5, 1))),
                 newer_glibc: None,
             },
         }),

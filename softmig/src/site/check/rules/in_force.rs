@@ -37,35 +37,3 @@ pub(crate) fn check(in_force: &InForce) -> Vec<Finding> {
     }
     found
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(closed: Option<&str>, last_good: Option<&str>) -> String {
-        let in_force = InForce {
-            user: "slurm".into(),
-            closed: closed.map(Into::into),
-            last_good: last_good.map(Into::into),
-        };
-        let found = check(&in_force);
-        found.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn a_policy_that_slurms_user_cannot_read_is_an_error() {
-        assert_eq!(told(None, None), "");
-        let said = told(Some(Policy::PATH), Some("/var/spool/softmig-policy.toml"));
-        for part in [
-            "POLICY_UNREADABLE",
-            "runs as slurm",
-            "/var/spool/",
-            "'chmod 644 /etc/softmig/policy.toml'",
-        ] {
-            assert!(said.contains(part), "{said}");
-        }
-        let said = told(Some("/etc/softmig"), None);
-        assert!(said.contains("'chmod 755 /etc/softmig'"), "{said}");
-        assert!(told(None, Some("/s")).starts_with("WARN  POLICY_IN_FORCE"));
-    }
-}

@@ -150,7 +150,7 @@ fn stray(lua: &Lua) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::check::facts::LuaVersion;
+    use crate::site::check::facts::Version;
     use crate::site::check::rules::example::{cluster, codes};
 
     fn found(change: impl Fn(&mut LuaPlugins)) -> Vec<&'static str> {
@@ -188,7 +188,7 @@ mod tests {
     fn a_library_of_the_same_lua_is_no_stray() {
         let same = found(|plugins| {
             if let Ok(lua) = &mut plugins.cli_filter.lua {
-                lua.first = Some(("/usr/lib/liblua.so".into(), LuaVersion(5, 1)));
+                lua.first = Some(("/usr/lib/liblua.so".into(), Version(5, 1)));
             }
         });
         assert!(same.is_empty());

@@ -120,7 +120,7 @@ pub(crate) fn without_policy(machine: &Machine) -> Vec<Finding> {
     }
     for path in &machine.bad_programs {
         let what = "it is not there or not executable, and Slurm drains a node whose prolog fails";
-        let remedy = "install softmig's package anew, or unpack its tree again";
+        let remedy = "install the package softmig-node anew";
         found.push(Finding::new(Code::NodePrograms, path, what, remedy));
     }
     found.extend(upkeep::check(&machine.upkeep));

@@ -40,17 +40,12 @@ impl Said {
         }
         // A type in Slurm's gres.conf overrides the policy's.
         let lines = cluster.and_then(|cluster| cluster.gres_conf.as_ref().ok());
-        for line in lines
-            .into_iter()
-            .flatten()
-            .filter(|line| line.name == "gpu" && line.is_for(name))
-        {
-            let minors = line
-                .files
-                .iter()
-                .filter_map(|file| file.strip_prefix("/dev/nvidia")?.parse::<u32>().ok());
-            if let Some(kind) = &line.kind {
-                by_minor.extend(minors.map(|minor| (minor, kind.clone())));
+        for line in lines.into_iter().flatten() {
+            if let Some(kind) = &line.kind
+                && line.name == "gpu"
+                && line.is_for(name)
+            {
+                by_minor.extend(line.minors().map(|minor| (minor, kind.clone())));
             }
         }
         Some(Self { counts, by_minor })

@@ -288,39 +288,6 @@ mod tests {
         start = 1970-01-01T01:00:00+01:00\nend = 1970-01-01T00:02:00Z\n";
 
     #[test]
-    fn windows_are_told_in_utc() {
-        let kept = policy_with(KEPT);
-        let at = |now| windows(&kept, None, now).remove(0);
-        assert_eq!(
-            at(-1).to_string(),
-            "INFO  RESERVABLE_WINDOW [[reservable]] l40s_r: ahead: for user alice, 1970-01-01T00:00:00Z to 1970-01-01T00:02:00Z (paper)"
-        );
-        assert!(at(60).what.starts_with("now: "));
-        assert_eq!(at(120).code, Code::ReservableOver);
-    }
-
-    #[test]
-    fn a_gpu_that_slurm_does_not_have_is_not_kept() {
-        let kept = policy_with(KEPT);
-        let mut cluster = cluster();
-        assert_eq!(
-            codes(&windows(&kept, Some(&cluster), 60)),
-            ["RESERVABLE_TYPE"]
-        );
-        cluster.nodes[0] = node(
-            "gpu1",
-            "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1",
-        );
-        assert_eq!(
-            codes(&windows(&kept, Some(&cluster), 60)),
-            ["RESERVABLE_WINDOW"]
-        );
-        let over = windows(&kept, Some(&cluster), 120).remove(0);
-        assert_eq!(over.code, Code::ReservableOver);
-        assert!(over.what.contains("still kept"), "{over}");
-    }
-
-    #[test]
     fn a_reservation_that_left_its_gpus_is_found() {
         let policy = policy_with(KEPT);
         let with = |nodes: &[&str], tres: &str| {

@@ -226,24 +226,19 @@ fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
 
 fn cgroup_conf(cluster: &Cluster, cgroup: &Settings, found: &mut Vec<Finding>) {
     const PLACE: &str = "cgroup.conf";
-    if !cgroup.is_yes("ConstrainDevices") {
-        found.push(Finding::new(
-            Code::ConstrainDevices,
-            PLACE,
-            "ConstrainDevices is off: jobs see all GPUs on the node, so a slice's limits would apply to whichever GPU the \
-             program opens",
-            "write ConstrainDevices=yes",
-        ));
-    }
-    if cgroup.is_yes("ConstrainDeviceMemory") {
-        found.push(Finding::new(
-            Code::ConstrainDeviceMemory,
-            PLACE,
-            "ConstrainDeviceMemory=yes (Slurm 26.11): where the driver takes part, the kernel also holds jobs with shards, \
-             to their part of all of a GPU's memory; a slice is smaller by its part of reserved_mib, and the smaller one \
-             counts",
-            "",
-        ));
+    for (is_so, code, what, remedy) in rows! {
+        !cgroup.is_yes("ConstrainDevices"), ConstrainDevices,
+            "ConstrainDevices is off: jobs see all GPUs on the node, so a slice's limits would apply to whichever GPU the program \
+             opens",
+            "write ConstrainDevices=yes";
+        cgroup.is_yes("ConstrainDeviceMemory"), ConstrainDeviceMemory,
+            "ConstrainDeviceMemory=yes (Slurm 26.11): where the driver takes part, the kernel also holds jobs with shards, to \
+             their part of all of a GPU's memory; a slice is smaller by its part of reserved_mib, and the smaller one counts",
+            "";
+    } {
+        if is_so {
+            found.push(Finding::new(code, PLACE, what, remedy));
+        }
     }
     // Only groups of version 2 can have names that are not jobs' numbers.
     let is_v2 = match cgroup.get("CgroupPlugin").to_ascii_lowercase().as_str() {

@@ -2,7 +2,7 @@
 
 use super::Example;
 use crate::site::check::facts::{
-    Cluster, Glibc, GresLine, InForce, Lines, Lua, LuaPlugins, LuaVersion, Settings,
+    Cluster, GresLine, InForce, Lines, Lua, LuaPlugins, Settings, Version,
 };
 use crate::site::check::finding::{Code, Finding};
 use crate::site::check::rules;
@@ -145,7 +145,7 @@ fn scripts() -> Vec<Example> {
         })
     };
     let text = |text: &str| Ok(Some(text.to_string()));
-    let first = || Some(("/usr/lib/liblua.so".into(), LuaVersion(5, 4)));
+    let first = || Some(("/usr/lib/liblua.so".into(), Version(5, 4)));
     let in_force = |closed: Option<&str>, last_good: Option<&str>| {
         found("", |cluster| {
             cluster.in_force = Some(InForce {
@@ -184,11 +184,11 @@ fn scripts() -> Vec<Example> {
         ),
         (
             Code::LuaVersion,
-            lua(&|lua| lua.module.built_for = Some(Ok(LuaVersion(5, 4)))),
+            lua(&|lua| lua.module.built_for = Some(Ok(Version(5, 4)))),
         ),
         (
             Code::LuaGlibc,
-            lua(&|lua| lua.module.newer_glibc = Some((Glibc(2, 38), Glibc(2, 28)))),
+            lua(&|lua| lua.module.newer_glibc = Some((Version(2, 38), Version(2, 28)))),
         ),
         (Code::LuaStray, lua(&|lua| lua.first = first())),
         (
