@@ -9,10 +9,7 @@ use crate::slurm::plain::is_plain;
 
 /// The lines of `[messages]`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Messages {
-    of_codes: BTreeMap<&'static str, String>,
-    any: Option<String>,
-}
+pub(crate) struct Messages(BTreeMap<String, String>);
 
 /// The table as it is written.
 pub(crate) type Table = BTreeMap<String, toml::Spanned<String>>;
@@ -38,20 +35,18 @@ impl Messages {
                     "{key} is not one line of plain ASCII with 1 to {LONGEST} characters"
                 )));
             }
-            if key == ANY {
-                messages.any = Some(message);
-                continue;
+            let is_code = Code::ALL.iter().any(|code| code.as_str() == key);
+            if key != ANY && !is_code {
+                return Err(wrong(unknown(&key)));
             }
-            let code = Code::ALL.iter().find(|code| code.as_str() == key);
-            let code = code.ok_or_else(|| wrong(unknown(&key)))?;
-            messages.of_codes.insert(code.as_str(), message);
+            messages.0.insert(key, message);
         }
         Ok(messages)
     }
 
     pub(crate) fn for_code(&self, code: Code) -> Option<&str> {
-        let own = self.of_codes.get(code.as_str());
-        own.or(self.any.as_ref()).map(String::as_str)
+        let own = self.0.get(code.as_str()).or(self.0.get(ANY));
+        own.map(String::as_str)
     }
 }
 

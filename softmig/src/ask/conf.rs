@@ -30,6 +30,11 @@ impl Settings {
             .or_insert_with(|| value.to_string());
     }
 
+    /// All values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.values().map(String::as_str)
+    }
+
     /// Sets a value in the place of the one before.
     pub(crate) fn set(&mut self, key: &str, value: &str) {
         self.remove(key);

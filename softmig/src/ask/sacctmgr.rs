@@ -4,7 +4,7 @@ use crate::ask::conf::{Accounting, Association, Qos, Seen, Settings};
 use softmig_node::slurmctld::Commands;
 
 /// The columns of a QOS, by sacctmgr's names.
-const QOS_COLUMNS: [&str; 14] = [
+const QOS_COLUMNS: [&str; 13] = [
     "Name",
     "Priority",
     "Flags",
@@ -15,7 +15,6 @@ const QOS_COLUMNS: [&str; 14] = [
     "GrpTRES",
     "MaxTRESPerAccount",
     "MaxTRESPerNode",
-    "MinTRES",
     "GrpTRESMins",
     "MaxTRESMins",
     "GrpTRESRunMins",
@@ -92,7 +91,7 @@ mod tests {
     #[test]
     fn what_sacctmgr_prints_is_read() {
         let qos =
-            qos_of("student|10|DenyOnLimit|billing=2|gres/shard=2|3|1-00:00:00|||||||").unwrap();
+            qos_of("student|10|DenyOnLimit|billing=2|gres/shard=2|3|1-00:00:00||||||").unwrap();
         assert_eq!(qos.fields.get("MaxTRESPerUser"), "billing=2");
         let association = association_of("teaching|alice|normal,student|gres/gpu=4||||").unwrap();
         assert_eq!(association.called(), "alice in teaching");

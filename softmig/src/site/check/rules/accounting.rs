@@ -42,10 +42,8 @@ pub(crate) fn is_weighed(policy: &Policy) -> bool {
 }
 
 pub(crate) fn has_slurmdbd(cluster: &Cluster) -> bool {
-    cluster
-        .settings
-        .get("AccountingStorageType")
-        .ends_with("slurmdbd")
+    let storage = cluster.settings.get("AccountingStorageType");
+    storage.ends_with("slurmdbd")
 }
 
 /// Resources that are counted in one unit need the same weight in all partitions with GPUs.

@@ -11,8 +11,7 @@ use std::collections::BTreeSet;
 pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = Vec::new();
     if gives_by_person(policy) {
-        found.extend(exclusive(cluster));
-        found.extend(spec_resources(cluster));
+        found.extend(whole_nodes(cluster));
     }
     found.extend(groups(policy));
     found.extend(jobs(policy, cluster, now));
@@ -28,42 +27,38 @@ fn gives_by_person(policy: &Policy) -> bool {
         || !policy.reservables().is_empty()
 }
 
-/// Options with which a job gets whole nodes without asking for a GPU.
-fn spec_resources(cluster: &Cluster) -> Option<Finding> {
-    const SETTING: &str = "AllowSpecResourcesUsage";
-    cluster.settings.is_yes(SETTING).then(|| {
-        Finding::new(
-            Code::SpecResources,
-            SETTING,
-            "a job with --core-spec or --thread-spec gets all GPUs of its node, and softmig cannot see that it asks for any, \
-             so none of the limits in policy.toml holds for it",
-            "write AllowSpecResourcesUsage=NO. on_untagged = \"deny\" in [node] of policy.toml keeps such a job from using the \
-             GPUs, but not from holding them",
-        )
-    })
-}
-
-/// Partitions in which a job gets whole nodes without asking for a GPU.
-fn exclusive(cluster: &Cluster) -> Option<Finding> {
+/// Partitions and options with which a job gets whole nodes without asking for a GPU.
+fn whole_nodes(cluster: &Cluster) -> Vec<Finding> {
+    const SPEC: &str = "AllowSpecResourcesUsage";
     let is_exclusive = |partition: &&Partition| {
         // The second is the old name of the first. The third is what 26.05 prints for both, and reads in slurm.conf.
-        [
+        let keys = [
             ("OverSubscribe", "EXCLUSIVE"),
             ("Shared", "EXCLUSIVE"),
             ("Exclusive", "NODE"),
-        ]
-        .iter()
-        .any(|(key, whole)| partition.settings.get(key).eq_ignore_ascii_case(whole))
+        ];
+        let mut values = keys
+            .iter()
+            .map(|(key, whole)| (partition.settings.get(key), whole));
+        values.any(|(own, whole)| own.eq_ignore_ascii_case(whole))
     };
-    called(partitions_with_gpus(cluster).filter(is_exclusive)).map(|place| {
-        Finding::new(
-            Code::PartitionExclusive,
-            place,
-            "OverSubscribe=EXCLUSIVE or Exclusive=NODE: every job there gets all GPUs of its node, and softmig cannot see that it asks for any, \
-             so none of the limits in policy.toml holds there",
-            "take the setting out, or take the nodes with GPUs out of the partition",
-        )
-    })
+    let exclusive = called(partitions_with_gpus(cluster).filter(is_exclusive));
+    let spec = cluster.settings.is_yes(SPEC).then(|| SPEC.to_string());
+    let rows = rows! {
+        exclusive, PartitionExclusive,
+            "OverSubscribe=EXCLUSIVE or Exclusive=NODE: every job there gets all GPUs of its node, and softmig cannot see that it \
+             asks for any, so none of the limits in policy.toml holds there",
+            "take the setting out, or take the nodes with GPUs out of the partition";
+        spec, SpecResources,
+            "a job with --core-spec or --thread-spec gets all GPUs of its node, and softmig cannot see that it asks for any, so \
+             none of the limits in policy.toml holds for it",
+            "write AllowSpecResourcesUsage=NO. on_untagged = \"deny\" in [node] of policy.toml keeps such a job from using the \
+             GPUs, but not from holding them";
+    };
+    let found = rows
+        .into_iter()
+        .filter_map(|(place, code, what, remedy)| Some(Finding::new(code, place?, what, remedy)));
+    found.collect()
 }
 
 /// Classes with members by group. The primary group is that of the submitting process, and users with a second group

@@ -9,6 +9,7 @@ use softmig_policy::Policy;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::slurm::hostlist::expand;
 use std::collections::BTreeMap;
+
 /// The GPUs that Slurm and the policy say this node has.
 struct Said {
     /// How many of each type.

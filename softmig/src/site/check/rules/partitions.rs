@@ -100,18 +100,20 @@ fn invaded_by_slices(
         let nodes = cluster.nodes.iter();
         nodes.filter(|node| reservation.nodes.is_empty() || reservation.nodes.contains(&node.name))
     };
+    let is_cut = |kind: &str| nodes().any(|node| has_slices(policy, node, kind));
     let mut gpus = Configured::parse(&reservation.tres);
     gpus.retain(|gres| gres.name == "gpu" && gres.count > 0);
     // Slurm prints both the sum and the GPUs of each type.
-    let typed = gpus.iter().any(|gres| gres.kind.is_some());
-    let shared = gpus.iter().find(|gres| match &gres.kind {
-        Some(kind) => nodes().any(|node| has_slices(policy, node, kind)),
-        None => {
-            let mut kinds = policy.gpus().map(GpuType::name);
-            !typed && kinds.any(|kind| nodes().any(|node| has_slices(policy, node, kind)))
-        }
-    })?;
-    let kind = shared.kind.as_deref().unwrap_or("any type");
+    let mut typed = gpus
+        .iter()
+        .filter_map(|gres| gres.kind.as_deref())
+        .peekable();
+    let kind = if typed.peek().is_some() {
+        typed.find(|kind| is_cut(kind))?
+    } else {
+        let is_any = !gpus.is_empty() && policy.gpus().any(|gpu| is_cut(gpu.name()));
+        is_any.then_some("any type")?
+    };
     Some(Finding::new(
         Code::ReservationInvaded,
         format!("reservation {}", reservation.name),

@@ -110,16 +110,17 @@ fn needed(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         && shares(policy)
         && policy.placement == Placement::Spread
     {
+        let what = format!(
+            "shards = \"spread\", and Slurm {version} always fills a node's first GPU first"
+        );
+        let first = SlurmVersion::SPREADS_SHARDS;
+        let remedy = format!("write \"pack\", or update Slurm to {first} or later");
+        let place = "[placement] in policy.toml";
         found.push(Finding::new(
             Code::PlacementAlwaysPacks,
-            "[placement] in policy.toml",
-            format!(
-                "shards = \"spread\", and Slurm {version} always fills a node's first GPU first"
-            ),
-            format!(
-                "write \"pack\", or update Slurm to {} or later",
-                SlurmVersion::SPREADS_SHARDS
-            ),
+            place,
+            what,
+            remedy,
         ));
     }
 }
@@ -179,12 +180,8 @@ fn unwanted(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
             "take it out, or look for Shared=true in job_container.conf, or for shared: true in namespace.yaml";
     } {
         if applies && settings.has(key, word) {
-            found.push(Finding::new(
-                code,
-                key,
-                format!("with {word} {why}"),
-                remedy,
-            ));
+            let what = format!("with {word} {why}");
+            found.push(Finding::new(code, key, what, remedy));
         }
     }
 }
@@ -206,20 +203,13 @@ fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
             continue;
         }
         let place = format!("{key}={}", words.join(","));
+        let remedy =
+            format!("write {key}=/usr/libexec/{own}, or let the script of yours run it as root");
         found.push(if texts.iter().all(Option::is_some) {
-            Finding::new(
-                code,
-                place,
-                format!("it does not run {own}"),
-                format!(
-                    "write {key}=/usr/libexec/{own}, or let the script of yours run it as root"
-                ),
-            )
+            Finding::new(code, place, format!("it does not run {own}"), remedy)
         } else {
-            Finding::skip(
-                place,
-                format!("it cannot be read here, so it is unknown whether it runs {own}"),
-            )
+            let why = format!("it cannot be read here, so it is unknown whether it runs {own}");
+            Finding::skip(place, why)
         });
     }
 }

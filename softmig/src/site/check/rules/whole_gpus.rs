@@ -8,18 +8,6 @@ use crate::site::check::rules::slices::{has_slices, shares};
 use softmig_policy::Policy;
 use softmig_policy::slurm::hostlist::compress;
 
-/// sacctmgr's columns of a QOS that limit amounts.
-const AMOUNTS: [&str; 8] = [
-    "MaxTRESPerUser",
-    "MaxTRES",
-    "GrpTRES",
-    "MaxTRESPerAccount",
-    "MaxTRESPerNode",
-    "GrpTRESMins",
-    "MaxTRESMins",
-    "GrpTRESRunMins",
-];
-
 pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
     if !shares(policy) {
@@ -173,11 +161,7 @@ fn limits(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         .qos
         .iter()
         .filter(|qos| !policy.is_qos(&qos.name));
-    let qos = own.filter(|qos| {
-        AMOUNTS
-            .iter()
-            .any(|column| gpus_only(qos.fields.get(column)))
-    });
+    let qos = own.filter(|qos| qos.fields.values().any(gpus_only));
     let associations = accounting
         .associations
         .iter()
