@@ -137,10 +137,10 @@ fn value(found: &str) -> &str {
         "sequence" => "a list",
         // Also a time.
         "map" => "this",
-        plain => match plain.split('`').nth(1) {
-            Some(value) => value,
-            None => plain.strip_prefix("string ").unwrap_or(plain),
-        },
+        plain => {
+            let text = plain.strip_prefix("string ");
+            text.or_else(|| plain.split('`').nth(1)).unwrap_or(plain)
+        }
     }
 }
 

@@ -33,7 +33,7 @@ fn a_node_is_looked_at_from_inside(slurm: Slurm) -> Result<()> {
     let said = look()?;
     assert_eq!(
         beside_control_groups(&said.codes),
-        ["NODE_MODE", "MONITOR"],
+        ["MONITOR", "NODE_MODE"],
         "{said:?}"
     );
     ensure!(!said.skipped.contains(&"NVML".to_string()), "{said:?}");
