@@ -94,6 +94,7 @@ impl What {
 
     fn module(&self, lua: &Lua) -> Option<Finding> {
         let (slurm, without) = (lua.slurm, self.without_module);
+        let right = format!("put the module for Lua {slurm} there, by a rename");
         let (code, what, remedy) = match (&lua.module.built_for, lua.module.newer_glibc) {
             (None, _) => (
                 Code::LuaModule,
@@ -110,7 +111,7 @@ impl What {
                 format!(
                     "it is for Lua {version}, and Slurm's plugin for {slurm}, so it cannot be loaded"
                 ),
-                "put the module for Slurm's Lua there, by a rename",
+                right.as_str(),
             ),
             (Some(Ok(_)), Some((needed, here))) => (
                 Code::LuaGlibc,
