@@ -16,7 +16,7 @@ fn errors_read_like_a_colleague() {
         "plain_types = \"a\"",
         "limit_notice = \"yes\"",
         "raw_shards = 1",
-        "raw_shards = \"alow\"",
+        "raw_shards = \"allows\"",
         "placement = \"spread\"",
         "zzz = 1",
         "[mesages]\nany = \"a\"",
