@@ -8,7 +8,8 @@ use std::time::Duration;
 /// The variable that names the ledger.
 pub(super) const LEDGER: &str = "SOFTMIG_RUN";
 
-/// Longer than an exec takes.
+/// How often a process is looked at that executes a program, and the time between two looks.
+const MOMENTS: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// Whether a process of the user's has this ledger in the environment that it was started with.
@@ -20,21 +21,26 @@ pub(crate) fn has_process(uid: u32, ledger: &Path) -> bool {
         let mut variables = environment.split(|byte| *byte == 0);
         (!environment.is_empty()).then(|| variables.any(|it| it == wanted))
     };
-    let mut unclear = Vec::new();
-    for process in processes(uid) {
-        match has_it(&process) {
-            Some(true) => return true,
-            Some(false) => {}
-            None => unclear.push(process),
+    let mut processes: Vec<_> = processes(uid).collect();
+    for _ in 0..MOMENTS {
+        let mut unclear = Vec::new();
+        for process in processes {
+            match has_it(&process) {
+                Some(true) => return true,
+                Some(false) => {}
+                None => unclear.push(process),
+            }
         }
+        // A process has no environment for a moment while it executes a program. Zombies have none either, but have no program.
+        unclear.retain(|process| process.join("exe").read_link().is_ok());
+        if unclear.is_empty() {
+            return false;
+        }
+        std::thread::sleep(MOMENT);
+        processes = unclear;
     }
-    // A process has no environment for a moment while it executes a program. Zombies have none either, but have no program.
-    unclear.retain(|process| process.join("exe").read_link().is_ok());
-    if unclear.is_empty() {
-        return false;
-    }
-    std::thread::sleep(MOMENT);
-    unclear.iter().any(|process| has_it(process) == Some(true))
+    // It may be one of them.
+    true
 }
 
 /// The folders of the user's processes.
