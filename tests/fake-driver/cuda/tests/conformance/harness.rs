@@ -120,13 +120,15 @@ again:
 }
 .visible .entry deep(.param .u64 index) {
     .local .align 8 .b8 frame[4096];
-    .reg .u64 %a<2>; .reg .u32 %v;
+    .reg .u64 %a<2>; .reg .u32 %v; .reg .pred %p;
     ld.param.u64 %a0, [index];
     mov.u64 %a1, frame;
     add.u64 %a1, %a1, %a0;
     mov.u32 %v, 1;
-    st.volatile.local.u32 [%a1], %v;
-    ld.volatile.local.u32 %v, [%a1];
+    st.local.u32 [%a1], %v;
+    ld.local.u32 %v, [frame];
+    setp.eq.u32 %p, %v, 77777;
+    @%p trap;
     ret;
 }
 ";

@@ -71,14 +71,15 @@ fn a_full_device_gives_no_more() {
 fn rows_begin_at_multiples_of_512() {
     test(|| {
         start();
-        let (mut address, mut pitch) = (0u64, 0usize);
-        let mut rows = |element: u32| {
-            let (to, pitch) = (&raw mut address, &raw mut pitch);
-            cu!(cuMemAllocPitch_v2(to, pitch, 513usize, 4096usize, element))
+        let rows = |element: u32| {
+            let (mut address, mut pitch) = (0u64, 0usize);
+            let (to, by) = (&raw mut address, &raw mut pitch);
+            let code = cu!(cuMemAllocPitch_v2(to, by, 513usize, 65536usize, element));
+            (code, pitch)
         };
-        assert_eq!(rows(4), 0);
-        assert_eq!(rows(3), CUDA_ERROR_INVALID_VALUE);
-        assert_eq!((pitch, taken()), (1024, 4));
+        assert_eq!(rows(4), (0, 1024));
+        assert_eq!(rows(3).0, CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(taken(), 64);
     });
 }
 

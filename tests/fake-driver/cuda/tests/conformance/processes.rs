@@ -128,7 +128,6 @@ fn memory_of_a_stopped_process_goes_and_comes() {
         other.wait();
         assert_eq!(taken(), all + 64);
         other.finish();
-        let code = cu!(cuCheckpointProcessLock(pid, 0usize));
-        assert_eq!(code, CUDA_ERROR_INVALID_VALUE);
+        assert_ne!(cu!(cuCheckpointProcessLock(pid, 0usize)), 0);
     });
 }
