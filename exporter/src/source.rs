@@ -1,8 +1,9 @@
-//! The pages that are served: the monitor's answer, as metrics and as it is.
+//! The pages that are served: the monitor's answer, as metrics and as JSON.
 
 use crate::cli::View;
 use crate::monitor;
 use crate::window::Window;
+use softmig_usage::Node;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
@@ -23,7 +24,7 @@ pub struct Source {
 pub struct Pages {
     /// All metrics.
     pub metrics: String,
-    /// The monitor's figures in the form of [`softmig_usage::Node`], as JSON.
+    /// The monitor's figures for every user in the form of [`Node`], as JSON.
     pub usage: String,
 }
 
@@ -74,11 +75,46 @@ impl Source {
         for view in &self.views {
             view.add(&mut page, &node, window);
         }
-        let usage = serde_json::to_string(&node)?;
+        let usage = serde_json::to_string(&for_everybody(node.clone()))?;
         window.keep(node);
         Ok(Pages {
             metrics: page.text(),
             usage,
         })
+    }
+}
+
+/// Without process ids, and without what the monitor ended: both are the administrator's alone.
+fn for_everybody(mut node: Node) -> Node {
+    node.ending = None;
+    for gpu in node.jobs.iter_mut().flat_map(|job| &mut job.gpus) {
+        gpu.seats.clear();
+    }
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use softmig_usage::{Job, JobGpu, Seat};
+
+    #[test]
+    fn everybody_is_told_no_process_id_and_no_ending() {
+        let gpu = JobGpu {
+            turns: 7,
+            seats: vec![Seat::default()],
+            ..JobGpu::default()
+        };
+        let job = Job {
+            gpus: vec![gpu],
+            ..Job::default()
+        };
+        let told = for_everybody(Node {
+            jobs: vec![job],
+            ending: Some(Default::default()),
+            ..Node::default()
+        });
+        let gpu = &told.jobs[0].gpus[0];
+        assert_eq!((gpu.turns, gpu.seats.len(), told.ending), (7, 0, None));
     }
 }
