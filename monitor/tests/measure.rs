@@ -322,13 +322,24 @@ fn a_node_without_anything_says_so() {
     let nobody = "no jobs, and no process uses a GPU\n";
     assert_eq!(table::text(&report), nobody);
     assert!(!report.is_incomplete());
-    report.usage = Some(Node::default());
+    report.usage = Some(Node {
+        ending: Some(Ending::default()),
+        ..Node::default()
+    });
     let said = format!("{nobody}\nno job takes turns\n");
     assert_eq!(table::text(&report), said);
     (report.usage, report.usage_error) = (None, Some("nobody is there".into()));
     let said = format!("{nobody}\nno jobs are shown that share a GPU: nobody is there\n");
     assert_eq!(table::text(&report), said);
     assert!(!report.is_incomplete());
+}
+
+#[test]
+fn a_daemon_from_before_an_upgrade_is_not_taken_for_an_idle_one() {
+    let mut report = judged(Vec::new(), [], []);
+    report.usage = Some(Node::default());
+    let text = table::text(&report);
+    assert!(text.contains("an older softmig-monitor runs"), "{text}");
 }
 
 #[test]

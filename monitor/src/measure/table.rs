@@ -55,6 +55,12 @@ pub fn text(report: &Report) -> String {
 
 /// The jobs that share GPUs, and how each GPU is shared just now.
 fn sharing(usage: &Node) -> String {
+    // A daemon from before an upgrade names no processes. It does not say what it ended either.
+    if usage.ending.is_none() {
+        return "no jobs are shown that share a GPU: an older softmig-monitor runs; restart it: 'systemctl restart \
+                softmig-monitor'\n"
+            .into();
+    }
     let mut slices: Vec<_> = usage
         .slices()
         .filter(|(_, _, gpu)| !gpu.seats.is_empty())
