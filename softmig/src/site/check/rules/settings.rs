@@ -92,7 +92,7 @@ fn needed(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
             _ if is_list => (format!("without {missing} {why}"), format!("add {missing}")),
             own => (format!("with {own} {why}"), format!("write {key}={one}")),
         };
-        found.push(Finding::new(code, key, what, remedy));
+        found.push(Finding::new(code, key, what, in_full(key, remedy)));
         if code == Code::Accounting {
             break;
         }
@@ -122,6 +122,25 @@ fn needed(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
             what,
             remedy,
         ));
+    }
+}
+
+/// A remedy with what comes before it, or serves as well.
+fn in_full(key: &str, remedy: String) -> String {
+    const COPY: &str = "copy /usr/share/softmig/examples";
+    match key {
+        // Without its script slurmctld does not start.
+        "JobSubmitPlugins" => {
+            format!("{COPY}/job_submit.lua beside slurm.conf, then {remedy}")
+        }
+        // Without its script sbatch, salloc and srun refuse all jobs.
+        "CliFilterPlugins" => {
+            format!("{COPY}/cli_filter.lua beside slurm.conf, then {remedy}")
+        }
+        "PrologFlags" => {
+            format!("{remedy} (or Alloc, where ProctrackType is not proctrack/cgroup)")
+        }
+        _ => remedy,
     }
 }
 
