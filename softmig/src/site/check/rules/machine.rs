@@ -3,7 +3,7 @@
 use crate::ask::monitor::START;
 use crate::machine::scheduler::{Model, RESTART};
 use crate::site::check::facts::{Cluster, DeviceGate, Difference, Machine};
-use crate::site::check::finding::{Code, Finding, listed};
+use crate::site::check::finding::{Code, Finding};
 use crate::site::check::rules::{containers, device_memory, nvml, upkeep};
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeMode};
@@ -41,8 +41,10 @@ pub(crate) fn check(
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
     }
     found.extend(machine.models.iter().map(scheduler));
-    let ended = machine.ended_jobs.iter();
-    if let Some(ids) = listed(ended.map(u32::to_string)) {
+    // All of them: the remedy is for each.
+    let ended: Vec<_> = machine.ended_jobs.iter().map(u32::to_string).collect();
+    if !ended.is_empty() {
+        let ids = ended.join(", ");
         found.push(Finding::new(
             Code::JobEnded,
             RUN,
@@ -200,6 +202,15 @@ mod tests {
         let impossible = || DeviceGate::Impossible("this kernel has no BTF".into());
         assert!(found(|machine| machine.gate = impossible()).is_empty());
         assert!(gate(&DeviceGate::Set).is_none());
+    }
+
+    #[test]
+    fn each_job_that_ended_is_named() {
+        let mut machine = machine();
+        machine.ended_jobs = (101..=107).collect();
+        let found = check(&policy(), &machine, Some(&cluster()), 0);
+        let all = "(101, 102, 103, 104, 105, 106, 107)";
+        assert!(found[0].to_string().contains(all), "{}", found[0]);
     }
 
     #[test]
