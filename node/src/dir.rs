@@ -400,6 +400,15 @@ impl Dir {
             .map_err(failed("removing", self.path.join(name)))
     }
 
+    /// Removes what has this name and is no folder; `false` when there was nothing.
+    pub fn remove_file(&self, name: &str) -> Result<bool> {
+        match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(failed("removing", self.path.join(name))(error)),
+        }
+    }
+
     /// Removes a folder if it is empty.
     pub fn remove_if_empty(&self, name: &str) -> Result<()> {
         match fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {

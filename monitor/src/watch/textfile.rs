@@ -55,7 +55,7 @@ fn place(path: &Path, owner: u32) -> anyhow::Result<(Dir, &str)> {
 /// Removes the file at `path`.
 fn remove(path: &Path, owner: u32) -> anyhow::Result<bool> {
     let (folder, name) = place(path, owner)?;
-    Ok(folder.remove(name)?)
+    Ok(folder.remove_file(name)?)
 }
 
 /// Puts `text` in the place of the file at `path`, as `owner`.
@@ -63,7 +63,7 @@ pub fn write(path: &Path, owner: u32, text: &str) -> anyhow::Result<()> {
     let (folder, name) = place(path, owner)?;
     // node_exporter reads no name with this ending.
     let new = format!("{name}.new");
-    folder.remove(&new)?;
+    folder.remove_file(&new)?;
     // It need not outlive the node, so nothing waits for the disk.
     folder
         .create(&new, 0o644, b"")?

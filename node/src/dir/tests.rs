@@ -75,6 +75,22 @@ fn removing_follows_no_link() {
 }
 
 #[test]
+fn removing_a_file_spares_a_folder_of_its_name() {
+    let (folder, dir) = own();
+    let outside = folder.path().join("outside");
+    std::fs::write(&outside, "").unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    symlink(&outside, dir.path().join("link")).unwrap();
+    std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+    assert!(dir.remove_file("file").unwrap());
+    assert!(!dir.remove_file("file").unwrap());
+    assert!(dir.remove_file("link").unwrap());
+    assert!(outside.exists());
+    assert!(dir.remove_file("a").is_err());
+    assert_eq!(dir.names().unwrap(), ["a"]);
+}
+
+#[test]
 fn only_a_plain_file_is_read() {
     let (_folder, dir) = own();
     let path = |name: &str| dir.path().join(name);

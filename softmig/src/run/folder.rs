@@ -229,7 +229,7 @@ impl Folder {
     /// Removes what was made.
     fn remove(self) {
         for name in [LEDGER, LOG] {
-            let _ = self.dir.remove(name);
+            let _ = self.dir.remove_file(name);
         }
         let name = self.dir.path().file_name();
         if let Some(name) = name.and_then(|name| name.to_str()) {
