@@ -2,8 +2,9 @@
 
 use crate::node::job_conf::MAX_GPUS;
 use crate::slurm::allocation::{Allocation, groups};
-use crate::slurm::gres::ranges;
-use crate::slurm::placed::{Placed, Places};
+use crate::slurm::gres::{placed_items, ranges};
+use crate::slurm::gres_list::configured;
+use crate::slurm::placed::parts_of;
 
 /// GPUs of one node, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,12 +25,7 @@ impl GpuList {
     /// ```
     pub fn parse(text: &str) -> Self {
         let mut list = Self::default();
-        for range in ranges(text) {
-            match range {
-                Some(range) => list.indices.extend(range),
-                None => list.garbled = true,
-            }
-        }
+        list.add(text);
         list.bounded()
     }
 
@@ -49,20 +45,40 @@ impl GpuList {
     /// Reads slurmctld's words for a job's GRES on a node.
     fn of_gres(gres: &str) -> Self {
         let mut list = Self::default();
-        let all = Placed::parse(gres).into_iter();
-        for placed in all.filter(|placed| placed.gres.is_gpu()) {
-            match placed.places {
-                Places::Unknown => list.garbled = true,
-                Places::Indices(indices) => list.indices.extend(indices),
-                Places::Parts(parts) => {
-                    let held = (0..)
-                        .zip(parts)
-                        .filter(|(_, part)| part.used.is_some_and(|used| used > 0));
-                    list.indices.extend(held.map(|(index, _)| index));
-                }
+        let is_gpu = |item: &str| configured(item).is_some_and(|gres| gres.is_gpu());
+        let all = placed_items(gres).filter(|(item, _)| is_gpu(item));
+        for places in all.filter_map(|(_, places)| places) {
+            match places.strip_prefix("IDX:") {
+                Some("" | "N/A") => {}
+                Some(indices) => list.add(indices),
+                // The sockets of the GPUs.
+                None if places.starts_with("S:") => {}
+                None => list.add_held(places),
             }
         }
         list.bounded()
+    }
+
+    /// Adds the GPUs of `0,2-3`.
+    fn add(&mut self, text: &str) {
+        for range in ranges(text) {
+            match range {
+                Some(range) => self.indices.extend(range),
+                None => self.garbled = true,
+            }
+        }
+    }
+
+    /// Adds the GPUs of `0/4,1/4` that have a shard in use.
+    fn add_held(&mut self, text: &str) {
+        let Some(parts) = parts_of(text) else {
+            self.garbled = true;
+            return;
+        };
+        let held = (0..)
+            .zip(parts)
+            .filter(|(_, part)| part.used.is_some_and(|used| used > 0));
+        self.indices.extend(held.map(|(index, _)| index));
     }
 
     /// Keeps as many GPUs as a job's conf can name. A longer list is garbled.
@@ -95,7 +111,21 @@ mod tests {
         ] {
             assert_eq!(places(none), [0u32; 0], "{none}");
         }
-        assert!(GpuList::of_gres("gpu:1(IDX:x)").garbled);
+    }
+
+    #[test]
+    fn only_places_that_cannot_be_read_are_garbled() {
+        for (gres, indices, garbled) in [
+            ("gpu:l40s:1", vec![], false),
+            ("gpu:l40s:2(S:0-1)", vec![], false),
+            ("gpu:l40s:1(IDX:N/A)", vec![], false),
+            ("gpu:1(IDX:x)", vec![], true),
+            ("gpu:2(IDX:x,1)", vec![1], true),
+            ("shard:2(x/4,1/4)", vec![], true),
+        ] {
+            let list = GpuList::of_gres(gres);
+            assert_eq!((list.indices, list.garbled), (indices, garbled), "{gres}");
+        }
     }
 
     #[test]

@@ -109,7 +109,8 @@ fn indices_of(text: &str) -> Option<Vec<u32>> {
     (all.len() <= MOST_GPUS as usize).then_some(all)
 }
 
-fn parts_of(text: &str) -> Option<Vec<Part>> {
+/// The shards of each GPU in `3/4,0/4,-/4`.
+pub(super) fn parts_of(text: &str) -> Option<Vec<Part>> {
     let part = |text: &str| {
         let (used, of) = text.split_once('/')?;
         let used = match used {
