@@ -110,6 +110,8 @@ fn the_shipped_library_installs_from_its_own_tree(slurm: Slurm) -> Result<()> {
     };
     let said = softmig(&["install", "--hook"])?;
     assert!(said.contains("none behaves differently"), "{said}");
+    // The role for Ansible looks for it.
+    assert!(said.contains(": placed anew"), "{said}");
     assert!(healthy(&machine)?);
     assert_eq!(
         shell(&machine, &format!("cmp {LIBRARY} {STAGED}"))?,

@@ -206,6 +206,7 @@ fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyh
     }
     if let Some(placed) = placed {
         placed.keep();
+        say!("{}: placed anew", library.display());
     }
     Ok(())
 }
