@@ -50,7 +50,8 @@ fn of_run(node: &Node, job: &Job, commands: Option<&Commands>) -> Result<Option<
         return Ok(None);
     }
     let commands = commands.ok_or("no sacctmgr in /usr/bin, in /usr/local/bin or beside slurmd")?;
-    let used = usage_socket::ask(node).map_err(|error| error.to_string())?;
+    let used = usage_socket::ask(node)
+        .map_err(|error| format!("the monitor gives no figures: {error}"))?;
     Ok(
         summary(&used, job, start, clock::now()).map(|js1| Delivery {
             job: job.id.get(),

@@ -185,9 +185,8 @@ fn times(
     Ok(times)
 }
 
-/// Within a point. The machine may be busy, and not all look at the same moment, so a try may fail. Gives the parts by the
-/// driver.
-fn times_agree(prometheus: &Prometheus<'_>, driver: &Driver, slices: &[Slice]) -> Result<Vec<f64>> {
+/// Within a point. The machine may be busy, and not all look at the same moment, so a try may fail.
+fn times_agree(prometheus: &Prometheus<'_>, driver: &Driver, slices: &[Slice]) -> Result<()> {
     let look = || -> Result<Vec<f64>> {
         let now = Duration::from_nanos(driver.now()).as_secs_f64();
         let worked = slices.iter().map(|slice| slice.worked(driver));
@@ -216,22 +215,22 @@ fn times_agree(prometheus: &Prometheus<'_>, driver: &Driver, slices: &[Slice]) -
             |told: &Vec<(String, f64)>| told.iter().all(|(_, part)| (part - told[0].1).abs() < 1.0);
         if last.iter().all(agrees) {
             ensure!(shares[0] > 15.0 && shares[1] > 5.0, "{shares:?}");
-            return Ok(shares);
+            return Ok(());
         }
     }
     anyhow::bail!("parts of the GPU's time, in percent: {last:#?}")
 }
 
-/// The table of the node's dashboard: memory as exact as its three digits, and time within a point.
-fn the_dashboard_agrees(
-    prometheus: &Prometheus<'_>,
-    slices: &[Slice],
-    shares: &[f64],
-) -> Result<()> {
+/// The table of the node's dashboard: memory as exact as its three digits, and time within a point of the counter over the same
+/// minute, which agrees with the driver.
+fn the_dashboard_agrees(prometheus: &Prometheus<'_>, slices: &[Slice]) -> Result<()> {
     let table = prometheus.table("softmig-node", &format!("instance={EXPORTER}"))?;
     ensure!(table.len() == slices.len(), "{table:?}");
-    for (slice, share) in slices.iter().zip(shares) {
+    for slice in slices {
         let job = slice.job.to_string();
+        let rate =
+            format!("rate(softmig_slice_gpu_seconds_total{{job='softmig',jobid='{job}'}}[1m])");
+        let share = 100.0 * prometheus.value(&rate)?;
         let row = table.iter().find(|row| row["jobid"] == job);
         let row = row.with_context(|| format!("job {job}: {table:?}"))?;
         let (memory, unit) = row["memory"].split_once(' ').context("no unit")?;
@@ -339,12 +338,8 @@ fn others_read_of_four_slices_what_the_driver_counts(slurm: Slurm) -> Result<()>
         &[("softmig", EXPORTER), ("node", COLLECTOR)],
     )?;
 
-    let look = || {
-        let shares = times_agree(&prometheus, &driver, &slices)?;
-        the_dashboard_agrees(&prometheus, &slices, &shares)
-    };
-    // Its figures are of the last minute, in which the machine may have been busy.
-    look().or_else(|_| look())?;
+    times_agree(&prometheus, &driver, &slices)?;
+    the_dashboard_agrees(&prometheus, &slices)?;
     for slice in &slices {
         memory_agrees(&prometheus, slice)?;
     }
