@@ -221,15 +221,16 @@ fn times_agree(prometheus: &Prometheus<'_>, driver: &Driver, slices: &[Slice]) -
     anyhow::bail!("parts of the GPU's time, in percent: {last:#?}")
 }
 
-/// The table of the node's dashboard: memory as exact as its three digits, and time within a point of the counter over the same
-/// minute, which agrees with the driver.
+/// The table of the node's dashboard: memory as exact as its three digits, and time within a point of the counter, which agrees
+/// with the driver. The table is of another time span, so a try may fail while the machine is busy.
 fn the_dashboard_agrees(prometheus: &Prometheus<'_>, slices: &[Slice]) -> Result<()> {
     let table = prometheus.table("softmig-node", &format!("instance={EXPORTER}"))?;
     ensure!(table.len() == slices.len(), "{table:?}");
     for slice in slices {
         let job = slice.job.to_string();
-        let rate =
-            format!("rate(softmig_slice_gpu_seconds_total{{job='softmig',jobid='{job}'}}[1m])");
+        let rate = format!(
+            "rate(softmig_slice_gpu_seconds_total{{job='softmig',jobid='{job}'}}[{SPAN}s])"
+        );
         let share = 100.0 * prometheus.value(&rate)?;
         let row = table.iter().find(|row| row["jobid"] == job);
         let row = row.with_context(|| format!("job {job}: {table:?}"))?;
@@ -339,7 +340,8 @@ fn others_read_of_four_slices_what_the_driver_counts(slurm: Slurm) -> Result<()>
     )?;
 
     times_agree(&prometheus, &driver, &slices)?;
-    the_dashboard_agrees(&prometheus, &slices)?;
+    let look = || the_dashboard_agrees(&prometheus, &slices);
+    (0..4).find_map(|_| look().ok()).map_or_else(look, Ok)?;
     for slice in &slices {
         memory_agrees(&prometheus, slice)?;
     }
