@@ -14,11 +14,10 @@ failed is tried again. After all mixes come those whose programs have a past; ea
 times with softmig and without it in turns instead. --preload adds a library to the programs with softmig, or with --only plain
 to those without. The third makes the page from the figures.
 """
-import argparse
+import contextlib
 import pathlib
 import shutil
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -26,21 +25,21 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "beside"), str(HERE / "compute"), str(HERE / "memory")]
 sys.dont_write_bytecode = True
 
+import runner
+
 
 def main():
-    arguments = argparse.ArgumentParser()
-    for name in ("library", "monitor", "prolog", "out", "preload", "report"):
-        arguments.add_argument(f"--{name}", type=pathlib.Path)
-    arguments.add_argument("--mixes", default="", help="numbers, separated by commas")
-    arguments.add_argument("--pasts", default="", help="numbers, separated by commas")
-    arguments.add_argument("--seconds", type=float, default=4, help="that a mix is measured")
-    arguments.add_argument("--budget", type=float, default=1e9, help="start no programs after so many seconds")
-    arguments.add_argument("--turns", type=int, default=0)
-    arguments.add_argument("--mode", choices=("hard", "soft"), default="hard", help="of the slices")
-    arguments.add_argument("--only", choices=("plain", "softmig", "pasts"))
-    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
-    arguments.add_argument("--list", action="store_true")
-    options = arguments.parse_args()
+    options = runner.parse(
+        __doc__, ["library", "monitor", "prolog", "preload"], [],
+        mixes=runner.number("", "numbers, separated by commas"),
+        pasts=runner.number("", "numbers, separated by commas"),
+        seconds=runner.number(4.0, "that a mix is measured"),
+        budget=runner.BUDGET,
+        turns=runner.number(0, "rounds with softmig and without it, in turns"),
+        mode={"choices": ("hard", "soft"), "default": "hard", "help": "of the slices"},
+        only={"choices": ("plain", "softmig", "pasts")},
+        list=runner.flag(),
+    )
     import mixes
     chosen = mixes.chosen(options.mixes) if options.only != "pasts" else []
     is_all = not options.only and not options.mixes and not options.turns
@@ -52,8 +51,8 @@ def main():
         import table
         return table.write(options.report)
     with_softmig = options.only != "plain"
-    if not options.out or with_softmig and not (options.library and options.monitor and options.prolog):
-        arguments.error("give --library, --monitor, --prolog and --out (--out alone with --only plain), or --report FOLDER")
+    if with_softmig and not (options.library and options.monitor and options.prolog):
+        sys.exit("give --library, --monitor and --prolog too, or --only plain")
     from figures import Figures, this_machine
     from machine import machine
     from measure import measure, turns
@@ -61,27 +60,26 @@ def main():
     from programs import Stage
     figures = Figures(options.out, options.budget, this_machine())
     figures.about(machine=machine(), seconds=options.seconds, mode=options.mode, revision=options.revision)
-    work, node = pathlib.Path(tempfile.mkdtemp(dir="/tmp")), None
-    # Other users run what is in it.
-    work.chmod(0o755)
-    try:
+    node = None
+    with runner.work_folder() as work, contextlib.ExitStack() as at_end:
         all_mixes = [mix for _, mix in chosen] + [mix for _, (*_, mix) in pasts]
         stage = Stage(work, {name for mix in all_mixes for name, *_ in mix})
         if with_softmig:
             library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
             node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
+            at_end.callback(end, node)
             node.start()
         for number, mix in chosen:
             (turns if options.turns else measure)(figures, stage, node, number, mix, options)
         import pasts as with_a_past
         for number, past in pasts:
             with_a_past.measure(figures, stage, node, number, past, options)
-    finally:
-        if node:
-            print("the monitor says:", *node.said(), sep="\n  ", flush=True)
-            node.stop()
-        shutil.rmtree(work, ignore_errors=True)
     print(f"done, {time.monotonic() - figures.begun:.0f} s", flush=True)
+
+
+def end(node):
+    print("the monitor says:", *node.said(), sep="\n  ", flush=True)
+    node.stop()
 
 
 if __name__ == "__main__":

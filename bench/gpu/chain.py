@@ -24,7 +24,7 @@ sys.dont_write_bytecode = True
 
 def main():
     from options import parse, place_for
-    options = parse(seconds=(9.0, "of work, the first of which does not count"))
+    options = parse(__doc__, seconds=(9.0, "of work, the first of which does not count"))
     from held import Held, page
     if options.report:
         return page(options.report)

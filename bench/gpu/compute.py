@@ -11,11 +11,9 @@ FOLDER/gpu-compute.json after each cell, and measures only what is missing there
 failed is tried again. --cells takes those whose names hold one of the words; --list names them. The second makes the page and the
 plot beside the figures.
 """
-import argparse
 import pathlib
 import shutil
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,24 +21,21 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "compute"), str(HERE / "memory")]
 sys.dont_write_bytecode = True
 
+import runner
+
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--library", type=pathlib.Path)
-    arguments.add_argument("--monitor", type=pathlib.Path)
-    arguments.add_argument("--prolog", type=pathlib.Path)
-    arguments.add_argument("--against", type=pathlib.Path, action="append", default=[])
-    arguments.add_argument("--out", type=pathlib.Path)
-    arguments.add_argument("--quick", action="store_true", help="short cells, and few (the default)")
-    arguments.add_argument("--full", action="store_true", help="the whole table")
-    arguments.add_argument("--short", action="store_true", help="in cells as short as those of the quick form")
-    arguments.add_argument("--cells", default="", help="words, separated by commas")
-    arguments.add_argument("--list", action="store_true")
-    arguments.add_argument("--budget", type=float, default=1e9, help="begin no cell after so many seconds")
-    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
-    arguments.add_argument("--again", action="store_true", help="measure anew what was measured with another revision")
-    arguments.add_argument("--report", type=pathlib.Path)
-    options = arguments.parse_args()
+    options = runner.parse(
+        __doc__, ["library", "monitor", "prolog"], ["library"],
+        against={"type": pathlib.Path, "action": "append", "default": []},
+        quick=runner.flag("short cells, and few (the default)"),
+        full=runner.flag("the whole table"),
+        short=runner.flag("in cells as short as those of the quick form"),
+        cells=runner.number("", "words, separated by commas"),
+        list=runner.flag(),
+        budget=runner.BUDGET,
+        again=runner.flag("measure anew what was measured with another revision"),
+    )
     if options.report:
         import page
         return page.write(options.report)
@@ -57,16 +52,11 @@ def main():
         import torch_part
         import two
         return print(*filter(wanted, [*alone.cells(quick), costs.CELL, *tenants.cells(quick), *live.names(), *two.names(), *collectives.names(), *torch_part.names()]), sep="\n")
-    if not (options.library and options.out):
-        arguments.error("give --library and --out, or --report FOLDER")
     from machine import compile_c, machine
     from record import Record
     record = Record(options.out, options.budget, options.revision, options.again)
     record.about(machine=machine(), short=short)
-    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
-    # Other users run what is in it.
-    work.chmod(0o755)
-    try:
+    with runner.work_folder() as work:
         program = compile_c(HERE / "compute" / "work.c", work / "work")
         live_program = compile_c(HERE / "compute" / "live.c", work / "live")
         two_program = compile_c(HERE / "compute" / "two.c", work / "two")
@@ -100,8 +90,6 @@ def main():
         import torch_part
         torch_part.measure(record, subjects, extra)
         controls.end()
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     print(f"done, {time.monotonic() - record.begun:.0f} s", flush=True)
 
 

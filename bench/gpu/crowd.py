@@ -114,7 +114,7 @@ def page(folder):
 
 def main():
     from options import parse, place_for
-    options = parse(seconds=(20.0, "of each phase"))
+    options = parse(__doc__, seconds=(20.0, "of each phase"))
     if options.report:
         return page(options.report)
     from held import Held

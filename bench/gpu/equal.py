@@ -7,19 +7,19 @@
 As root, like beside.py. PyTorch, JAX and CuPy run in a quarter each, beside kernels that keep the GPU busy, and without softmig; what
 they print of their results is compared to the last digit. Writes FOLDER/gpu-equal.json; the second form makes the page.
 """
-import argparse
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 # The first that has a module of the name counts.
 sys.path[:0] = [str(HERE / "beside"), str(HERE / "compute"), str(HERE / "memory")]
 sys.dont_write_bytecode = True
+
+import runner
 
 PROGRAMS = ("torch_step", "jax_step", "cupy_step")
 # Not a result: how long it took, and of how much memory, which the slice says.
@@ -105,22 +105,11 @@ def report(folder):
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    for name in ("library", "monitor", "prolog", "out", "report"):
-        arguments.add_argument(f"--{name}", type=pathlib.Path)
-    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
-    options = arguments.parse_args()
+    options = runner.parse(__doc__, ["library", "monitor", "prolog"])
     if options.report:
         return report(options.report)
-    if not (options.library and options.monitor and options.prolog and options.out):
-        arguments.error("give --library, --monitor, --prolog and --out, or --report FOLDER")
-    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
-    # Other users run what is in it.
-    work.chmod(0o755)
-    try:
+    with runner.work_folder() as work:
         found = measure(options, work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "gpu-equal.json").write_text(json.dumps(found, indent=1) + "\n")
     sys.exit(0 if all(found["slices"][name]["equal"] for name in PROGRAMS) else 1)

@@ -23,6 +23,7 @@ sys.dont_write_bytecode = True
 def main():
     from options import parse, place_for
     options = parse(
+        __doc__,
         ways=("", "words, separated by commas: the ways whose names hold one"),
         budget=(1e9, "begin no way after so many seconds"),
     )

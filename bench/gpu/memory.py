@@ -8,50 +8,42 @@ The first as root, in a mount namespace of its own, because the library is put i
 compiler, nvcc and, for those parts, PyTorch, JAX and CuPy. No other program may use the GPU meanwhile. Writes
 FOLDER/gpu-memory.json after each part; it belongs to bench/results. The second makes the page beside the figures.
 """
-import argparse
 import json
-import os
 import pathlib
-import platform
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "memory"))
+sys.path[:0] = [str(HERE / "memory"), str(HERE / "compute")]
 sys.dont_write_bytecode = True
+
+import runner
+from machine import machine
 
 PROGRAMS = ["watch", "fill", "near", "race", "killed", "costs"]
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--library", type=pathlib.Path)
-    arguments.add_argument("--out", type=pathlib.Path)
-    arguments.add_argument("--quick", action="store_true")
-    arguments.add_argument("--only", nargs="*")
-    arguments.add_argument("--keep", type=pathlib.Path, help="a gpu-memory.json whose other parts are kept")
-    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
-    arguments.add_argument("--report", type=pathlib.Path)
-    options = arguments.parse_args()
+    options = runner.parse(
+        __doc__, ["library", "keep"], ["library"],
+        quick=runner.flag(), only={"nargs": "*", "help": "these parts; --keep has the others"},
+    )
     if options.report:
         import report
         return report.write(options.report)
-    if not (options.library and options.out):
-        arguments.error("give --library and --out, or --report FOLDER")
+    library = runner.install(options.library)
+    # Every user writes into it, too.
+    with runner.work_folder(0o777) as work:
+        measure(options, library, work)
+
+
+def measure(options, library, work):
     from parts import PARTS
     from stand import Stand
-    own_preload()
-    library = pathlib.Path("/usr/lib/softmig/libsoftmig.so")
-    library.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(options.library, library)
-    # Every user has to be able to run what is built.
-    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
-    work.chmod(0o777)
     options.out.mkdir(parents=True, exist_ok=True)
     build(work)
     stand = Stand(library, work).start()
@@ -76,23 +68,10 @@ def main():
         (options.out / "gpu-memory.json").write_text(json.dumps(result, indent=1) + "\n")
         print(f"{name}: {result['seconds'][name]} s", json.dumps(result["parts"][name])[:250], flush=True)
     stand.watcher.kill()
-    shutil.rmtree(work, ignore_errors=True)
 
 
 def too_long(*_):
     raise TimeoutError("the part took too long")
-
-
-def own_preload():
-    """Makes /etc/ld.so.preload a file of this mount namespace alone."""
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    preload = pathlib.Path("/etc/ld.so.preload")
-    if not preload.exists():
-        # Only where there is none: an empty one changes nothing for other processes.
-        preload.touch()
-    own = pathlib.Path("/tmp/softmig-ld.so.preload")
-    own.write_text("")
-    subprocess.run(["mount", "--bind", own, preload], check=True)
 
 
 def build(work):
@@ -105,12 +84,6 @@ def build(work):
     failed = [process.args for process in running if process.wait()]
     if failed:
         print("not built:", *(words[-1] for words in failed), flush=True)
-
-
-def machine():
-    query = "name,driver_version,memory.total,memory.reserved"
-    smi = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True).stdout
-    return {"gpu": smi.strip(), "kernel": platform.release(), "cpus": os.cpu_count(), "libc": " ".join(platform.libc_ver()), "date": time.strftime("%Y-%m-%d")}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ compiler, nvcc and, for those parts, PyTorch, JAX and CuPy; what is missing is n
 FOLDER/gpu-passive.json, which belongs to bench/results. The two ways of each program take turns. The second makes the
 page beside the figures, on any machine.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -18,11 +17,12 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "compute"))
 sys.dont_write_bytecode = True
+
+import runner
 
 from machine import driver_library, include_folder, machine
 
@@ -32,27 +32,19 @@ VOLATILE = re.compile(r"Timestamp|Temp|Power|Draw|Clock|Util|Violation|Energy|Fa
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--library", type=pathlib.Path)
-    arguments.add_argument("--rows", type=pathlib.Path)
-    arguments.add_argument("--out", type=pathlib.Path)
-    arguments.add_argument("--rounds", type=int, default=8)
-    arguments.add_argument("--only", nargs="*", help="these programs, by the first words of their names, and nothing else; needs --keep")
-    arguments.add_argument("--keep", type=pathlib.Path, help="a gpu-passive.json, of which all else is kept")
-    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
-    arguments.add_argument("--report", type=pathlib.Path)
-    options = arguments.parse_args()
+    options = runner.parse(
+        __doc__, ["library", "rows", "keep"], ["library", "rows"],
+        rounds=runner.number(8, "of each program"),
+        only={"nargs": "*", "help": "these programs, by the first words of their names, and nothing else; needs --keep"},
+    )
     if options.report:
         return report(options.report)
-    if not (options.library and options.rows and options.out):
-        arguments.error("give --library, --rows and --out, or --report FOLDER")
-    library = pathlib.Path("/usr/lib/softmig/libsoftmig.so")
-    library.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(options.library, library)
-    own_preload()
-    # Every user has to be able to run what is built.
-    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
-    work.chmod(0o755)
+    library = runner.install(options.library)
+    with runner.work_folder() as work:
+        measure(options, library, work)
+
+
+def measure(options, library, work):
     missing = []
     programs = build(work, rows(options.rows), missing)
     result = json.loads(options.keep.read_text()) if options.keep else {"programs": {}}
@@ -64,7 +56,6 @@ def main():
         print(name, json.dumps(result["programs"][name])[:400], flush=True)
     if not options.only:
         inside(library, work, options, result)
-    shutil.rmtree(work)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "gpu-passive.json").write_text(json.dumps(result, indent=1) + "\n")
 
@@ -78,17 +69,6 @@ def inside(library, work, options, result):
     print("exec", result["exec"], "calls", result["calls"], flush=True)
     result["jobs"] = jobs(library, [str(work / "sample_static")])
     print("jobs", json.dumps(result["jobs"])[:1500], flush=True)
-
-
-def own_preload():
-    """Makes /etc/ld.so.preload a file of this mount namespace alone."""
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    if not PRELOAD.exists():
-        # Only where there is none: an empty one changes nothing for other processes.
-        PRELOAD.touch()
-    own = pathlib.Path("/tmp/softmig-ld.so.preload")
-    own.write_text("")
-    subprocess.run(["mount", "--bind", own, PRELOAD], check=True)
 
 
 def rows(path):

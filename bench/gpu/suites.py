@@ -11,7 +11,6 @@ projects' packages. Each suite runs without the library (--controls times) and u
 the sizes in turns), in turns. Writes FOLDER/gpu-suites.json after each run, the output of runs in which a test failed to
 FOLDER/logs, and ends with status 1 if a test ended otherwise with the library than without it. The second form makes the page.
 """
-import argparse
 import collections
 import importlib.metadata
 import json
@@ -27,6 +26,8 @@ import xml.etree.ElementTree
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "compute"))
 sys.dont_write_bytecode = True
+
+import runner
 
 WITHOUT = "without"
 # Seconds for one run.
@@ -53,21 +54,17 @@ SUITES = {
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    for name in ("softmig", "library", "sources", "out", "keep", "report"):
-        arguments.add_argument(f"--{name}", type=pathlib.Path)
-    arguments.add_argument("--only", nargs="*", choices=SUITES, default=list(SUITES))
-    arguments.add_argument("--rounds", type=int, default=1, help="runs with the library")
-    arguments.add_argument("--controls", type=int, default=1, help="runs without it")
-    arguments.add_argument("--memory", nargs="*", default=["1000g"], help="limits of the runs with it, in turns")
-    arguments.add_argument("--leave-out", nargs="*", default=[], help="tests whose names hold one of these")
-    arguments.add_argument("--budget", type=float, default=1e9, help="begin no run after so many seconds")
-    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
-    options = arguments.parse_args()
+    options = runner.parse(
+        __doc__, ["softmig", "library", "sources", "keep"], ["softmig", "library", "sources"],
+        only={"nargs": "*", "choices": SUITES, "default": list(SUITES)},
+        rounds=runner.number(1, "runs with the library"),
+        controls=runner.number(1, "runs without it"),
+        memory={"nargs": "*", "default": ["1000g"], "help": "limits of the runs with it, in turns"},
+        leave_out={"nargs": "*", "default": [], "help": "tests whose names hold one of these"},
+        budget=runner.BUDGET,
+    )
     if options.report:
         return report(options.report)
-    if not (options.softmig and options.library and options.sources and options.out):
-        arguments.error("give --softmig, --library, --sources and --out, or --report FOLDER")
     from machine import machine
     result = json.loads(options.keep.read_text()) if options.keep else {"suites": {}}
     about = {"machine": machine(), "revision": options.revision}

@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 
 def main():
     from options import parse, place_for
-    options = parse(seconds=(75.0, "of work; the slice without work is idle after 60"))
+    options = parse(__doc__, seconds=(75.0, "of work; the slice without work is idle after 60"))
     from held import Held
     if options.report:
         import page

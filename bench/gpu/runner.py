@@ -1,0 +1,64 @@
+"""The frame of each measurement: its options, its folder of work, and /etc/ld.so.preload as its own."""
+import argparse
+import contextlib
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+
+def parse(doc, paths, needs=None, **more):
+    """The options of a script, whose --help is `doc`. `paths` are names of paths, --out and --report among them in any case; all that
+    `needs` has, or else all of `paths`, has to be given, unless --report is. `more` has for each other option what
+    `add_argument` takes."""
+    needs = paths if needs is None else needs
+    arguments = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in (*paths, "out"):
+        arguments.add_argument(f"--{name}", type=pathlib.Path)
+    arguments.add_argument("--report", type=pathlib.Path, metavar="FOLDER", help="make the page beside the figures")
+    arguments.add_argument("--revision", default="an unknown revision", help="of softmig, for the page")
+    for name, how in more.items():
+        arguments.add_argument(f"--{name.replace('_', '-')}", **how)
+    options = arguments.parse_args()
+    missing = [name for name in (*needs, "out") if not getattr(options, name)]
+    if missing and not options.report and not getattr(options, "list", False):
+        arguments.error(f"give {', '.join(f'--{name}' for name in (*needs, 'out'))}, or --report FOLDER")
+    return options
+
+
+def flag(text=None):
+    return {"action": "store_true", "help": text}
+
+
+def number(default, text):
+    return {"type": type(default), "default": default, "help": text}
+
+
+BUDGET = number(1e9, "begin nothing after so many seconds")
+
+
+@contextlib.contextmanager
+def work_folder(mode=0o755):
+    """A folder that goes at the end. Other users run what is in it."""
+    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
+    work.chmod(mode)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def install(library):
+    """Puts the library in its place, and makes /etc/ld.so.preload a file of this mount namespace alone."""
+    place = pathlib.Path("/usr/lib/softmig/libsoftmig.so")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(library, place)
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    preload = pathlib.Path("/etc/ld.so.preload")
+    if not preload.exists():
+        # Only where there is none: an empty one changes nothing for other processes.
+        preload.touch()
+    own = pathlib.Path("/tmp/softmig-ld.so.preload")
+    own.write_text("")
+    subprocess.run(["mount", "--bind", own, preload], check=True)
+    return place
