@@ -23,10 +23,10 @@ sys.path.insert(0, str(HERE / "compute"))
 sys.dont_write_bytecode = True
 
 import runner
+from runner import PRELOAD
 
 from machine import driver_library, include_folder, machine
 
-PRELOAD = pathlib.Path("/etc/ld.so.preload")
 # Lines of nvidia-smi that change by themselves.
 VOLATILE = re.compile(r"Timestamp|Temp|Power|Draw|Clock|Util|Violation|Energy|Fan|Graphics +:|SM +:|Memory +: \d+ MHz|Video|MHz|Gpu +:|Throughput|Duration|Counter|\d\d:\d\d:\d\d|\d+W|\d+C|\d+ ms|Samples|Avg|Active$| %$|Max +:|Min +:")
 

@@ -7,6 +7,9 @@ import subprocess
 import tempfile
 
 
+PRELOAD = pathlib.Path("/etc/ld.so.preload")
+
+
 def parse(doc, paths, needs=None, **more):
     """The options of a script, whose --help is `doc`. `paths` are names of paths, --out and --report among them in any case; all that
     `needs` has, or else all of `paths`, has to be given, unless --report is. `more` has for each other option what
@@ -48,17 +51,23 @@ def work_folder(mode=0o755):
         shutil.rmtree(work, ignore_errors=True)
 
 
+def own_preload(own):
+    """Makes /etc/ld.so.preload the file `own`, in this mount namespace alone. Tells whether there was none before."""
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    is_new = not PRELOAD.exists()
+    if is_new:
+        # Only where there is none: an empty one changes nothing for other processes.
+        PRELOAD.touch()
+    own.write_text("")
+    own.chmod(0o644)
+    subprocess.run(["mount", "--bind", own, PRELOAD], check=True)
+    return is_new
+
+
 def install(library):
     """Puts the library in its place, and makes /etc/ld.so.preload a file of this mount namespace alone."""
     place = pathlib.Path("/usr/lib/softmig/libsoftmig.so")
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(library, place)
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    preload = pathlib.Path("/etc/ld.so.preload")
-    if not preload.exists():
-        # Only where there is none: an empty one changes nothing for other processes.
-        preload.touch()
-    own = pathlib.Path("/tmp/softmig-ld.so.preload")
-    own.write_text("")
-    subprocess.run(["mount", "--bind", own, preload], check=True)
+    own_preload(pathlib.Path("/tmp/softmig-ld.so.preload"))
     return place

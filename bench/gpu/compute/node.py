@@ -5,9 +5,9 @@ import shutil
 import subprocess
 import time
 
+from runner import PRELOAD, own_preload
 from stand import Talk
 
-PRELOAD = pathlib.Path("/etc/ld.so.preload")
 ETC, RUN = pathlib.Path("/etc/softmig"), pathlib.Path("/var/run/softmig")
 SOCKET = RUN / "arbiter.sock"
 USER = 65534
@@ -23,20 +23,13 @@ class Node:
         self.daemon, self.made = None, []
 
     def start(self):
-        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        if own_preload(self.work / "ld.so.preload"):
+            self.made.append(PRELOAD)
         for folder in (ETC, RUN.resolve()):
             if not folder.exists():
                 folder.mkdir(parents=True)
                 self.made.append(folder)
             subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "softmig-bench", folder], check=True)
-        if not PRELOAD.exists():
-            # Only where there is none: an empty one changes nothing for other processes.
-            PRELOAD.touch()
-            self.made.append(PRELOAD)
-        own = self.work / "ld.so.preload"
-        own.write_text("")
-        own.chmod(0o644)
-        subprocess.run(["mount", "--bind", own, PRELOAD], check=True)
         (ETC / "node.conf").write_text("SOFTMIG_NODE=enforce\n")
         (ETC / "policy.toml").write_text(POLICY)
         if self.monitor:
