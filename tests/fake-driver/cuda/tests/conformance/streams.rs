@@ -18,6 +18,13 @@ fn elapsed(start: usize, end: usize) -> f32 {
     time
 }
 
+/// Keeps a stream at work until the word is set.
+fn held(stream: usize) -> &'static AtomicU32 {
+    let word = word();
+    assert_eq!(launch(kernel("spin"), stream, [address(word), 0]), 0);
+    word
+}
+
 fn has_ended(stream: usize) -> bool {
     match cu!(cuStreamQuery(stream)) {
         0 => true,
@@ -82,9 +89,8 @@ fn a_launch_returns_before_its_kernel_ends() {
 fn a_stream_waits_for_an_event_of_another() {
     test(|| {
         start();
-        let (one, two, done, kernel) = (stream(), stream(), event(), kernel("spin"));
-        let word = word();
-        assert_eq!(launch(kernel, one, [address(word), 0]), 0);
+        let (one, two, done) = (stream(), stream(), event());
+        let word = held(one);
         record(done, one);
         ok!(cuStreamWaitEvent(two, done, 0u32));
         std::thread::sleep(Duration::from_millis(50));
@@ -99,9 +105,8 @@ fn a_stream_waits_for_an_event_of_another() {
 fn the_default_stream_waits_for_blocking_ones() {
     test(|| {
         start();
-        let (kernel, word) = (kernel("spin"), word());
         let (independent, blocking) = (stream(), new!(cuStreamCreate(0u32)));
-        assert_eq!(launch(kernel, blocking, [address(word), 0]), 0);
+        let word = held(blocking);
         std::thread::sleep(Duration::from_millis(50));
         assert!(!has_ended(0));
         assert!(has_ended(independent));
@@ -120,8 +125,8 @@ fn the_program_is_called_when_its_stream_gets_there() {
     }
     test(|| {
         start();
-        let (stream, kernel, word) = (stream(), kernel("spin"), word());
-        assert_eq!(launch(kernel, stream, [address(word), 0]), 0);
+        let stream = stream();
+        let word = held(stream);
         let function: unsafe extern "C" fn(*mut std::ffi::c_void) = called;
         ok!(cuLaunchHostFunc(stream, function, 3usize));
         std::thread::sleep(Duration::from_millis(50));
@@ -154,13 +159,11 @@ fn a_stream_waits_for_a_word_and_writes_one() {
 fn copies_wait_for_the_kernels_before_them() {
     test(|| {
         start();
-        let (stream, kernel, word) = (stream(), kernel("spin"), word());
+        let stream = stream();
         let memory = allocate(4096).unwrap();
-        let back: usize = new!(cuMemHostAlloc(4096usize, 0u32));
-        // SAFETY: the driver gave this memory to this process.
-        let back = unsafe { AtomicU32::from_ptr(back as *mut u32) };
+        let back = word();
         back.store(9, Ordering::SeqCst);
-        assert_eq!(launch(kernel, stream, [address(word), 0]), 0);
+        let word = held(stream);
         ok!(cuMemsetD8Async(memory, 1u8, 4096usize, stream));
         ok!(cuMemcpyAsync(address(back), memory, 4usize, stream));
         std::thread::sleep(Duration::from_millis(50));
