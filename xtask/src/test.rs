@@ -50,10 +50,10 @@ impl Tests {
                 "Unit, doc and integration tests. They need nothing but Rust: 5 minutes on two cores."
             }
             Tests { full: true, .. } => {
-                "All tests: an hour and a half on two cores. As root, or with sudo; see CONTRIBUTING.md."
+                "All tests: half an hour on two cores. As root, or with sudo; see CONTRIBUTING.md."
             }
             _ => {
-                "Tests of the code and on clusters: 12 minutes on two cores, and 10 more the first time. Cluster tests need root, \
+                "Tests of the code and on clusters: 10 minutes on two cores, and 5 more the first time. Cluster tests need root, \
                  which they get from sudo, debootstrap (installed with apt where it is missing) and Debian roots below target/."
             }
         }
