@@ -21,7 +21,7 @@ mod socket;
 mod sys;
 mod thread;
 
-pub(crate) use clock::{Exact, milliseconds, nanoseconds, nanoseconds_at, nap, now, pause};
+pub(crate) use clock::{Exact, milliseconds, nanoseconds, nap, now, pause};
 pub(crate) use error::{Errno, Error};
 pub(crate) use file::{File, inode};
 pub(crate) use futex::{Held, Lock, wait_until_changed, wake_all};

@@ -1,34 +1,19 @@
-//! Time on the GPU: each launch waits until its job may have more of it.
+//! Time on the GPU. Where the monitor steers the GPU, no launch waits: the monitor holds a job's channels from outside. Where it
+//! does not, a launch waits until the job's cap lets it go on.
 //!
-//! Launches are limited by the time that they take: as measured, or for short work that is known well, as samples of it were. One launch, followed:
+//! - [`gpu`]: one GPU. A launch, the thread that samples whether there is work, and the cap without the monitor.
+//! - [`arbiter_client`]: what this process tells the monitor.
+//! - [`channels`]: the channels that the monitor steers by.
+//! - [`streams`], [`captures`]: which streams can be asked for work, and when.
 //!
-//! 1. [`paced`] is one load and one comparison where no limit holds. Else the launch's time is estimated
-//!    ([`estimates`]) and added to what is in flight on the GPU ([`gpu`]), which has a ceiling. Below it, that was all.
-//! 2. At the ceiling, or where the turn is over, the thread waits: for its own work, for the job's credit
-//!    ([`job_cap`]), or for a turn ([`arbiter_client`]).
-//! 3. From time to time an event is recorded behind a launch ([`events`]). When it is reached, its work is in flight no
-//!    more, the time between it and the one before is charged, and estimates are corrected. Where a stream was idle an
-//!    event before the launch begins the time, so that gaps are not charged.
-//! 4. A thread of the hook's own gives turns back that the program lets lie ([`turn_thread`]).
-//! 5. Work of several streams at the same time counts once ([`busy_intervals`]).
-//!
-//! No launch waits for a lock that another thread holds in the driver (who finds a stream's events in use leaves them), nor
-//! for ever for the program's own work to end: the work may wait for that launch. Only where a stream or a context ends its
-//! events are waited for. Streams that capture are left alone; a graph is charged when it is launched.
+//! No launch waits for a lock that another thread holds in the driver, nor for ever for the program's own work to end: the work
+//! may wait for that launch.
 
 mod arbiter_client;
-mod busy_intervals;
 pub(crate) mod captures;
 pub(crate) mod channels;
-mod concurrency;
-mod coscheduling;
-mod estimates;
-mod events;
 mod gpu;
-mod job_cap;
 mod streams;
-mod turn_thread;
-mod work;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -42,10 +27,8 @@ use crate::driver::device;
 use crate::driver::stream::Stream;
 use crate::identity::{gate, share};
 use crate::os;
-pub(crate) use estimates::UNKNOWN_NS;
 use gpu::PacedGpu;
 pub(crate) use gpu::Ticket;
-pub(crate) use work::Work;
 
 /// Whether launches wait in this process.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -55,20 +38,16 @@ const PACED: u8 = 2;
 
 /// Launches when the job may have the GPU.
 #[inline]
-pub(crate) fn paced(
-    stream: Stream,
-    work: impl FnOnce() -> Work,
-    launch: impl FnOnce() -> CUresult,
-) -> CUresult {
+pub(crate) fn paced(stream: Stream, launch: impl FnOnce() -> CUresult) -> CUresult {
     // Relaxed: a state and nothing else.
     if STATE.load(Ordering::Relaxed) == FREE {
         return launch();
     }
-    match admit(stream, work()) {
+    match admit(stream) {
         Ok(None) => launch(),
         Ok(Some(ticket)) => {
             let result = launch();
-            launched(ticket, result);
+            ticket.launched();
             result
         }
         Err(refused) => refused,
@@ -77,11 +56,11 @@ pub(crate) fn paced(
 
 /// Waits until the job may have the GPU. The ticket is told of the launch, if it is limited; an error where it cannot be.
 #[inline]
-pub(crate) fn admit(stream: Stream, work: Work) -> Result<Option<Ticket>, CUresult> {
+pub(crate) fn admit(stream: Stream) -> Result<Option<Ticket>, CUresult> {
     if !is_paced() {
         return Ok(None);
     }
-    let here = || Ok(PacedGpu::current()?.map(|gpu| gpu.admit(stream, work)));
+    let here = || Ok(PacedGpu::current()?.map(|gpu| gpu.admit(stream)));
     if stream.may_be_elsewhere() {
         return in_context_of(stream.handle, here);
     }
@@ -92,21 +71,9 @@ pub(crate) fn admit(stream: Stream, work: Work) -> Result<Option<Ticket>, CUresu
     }
 }
 
-/// After the launch.
-#[inline]
-pub(crate) fn launched(ticket: Ticket, result: CUresult) {
-    let stream = ticket.stream();
-    if stream.may_be_elsewhere() {
-        in_context_of(stream.handle, || ticket.launched(result));
-    } else {
-        ticket.launched(result);
-    }
-}
-
-/// Launches on several GPUs at once, when the job may have all of them. `part` says what is launched in which stream, by
-/// number.
+/// Launches on several GPUs at once, when the job may have all of them. `part` says in which streams, by number.
 pub(crate) fn paced_together(
-    part: &dyn Fn(usize) -> Option<(Stream, Work)>,
+    part: &dyn Fn(usize) -> Option<Stream>,
     launch: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let mut launch = Some(launch);
@@ -120,19 +87,19 @@ pub(crate) fn paced_together(
 
 fn paced_from(
     number: usize,
-    part: &dyn Fn(usize) -> Option<(Stream, Work)>,
+    part: &dyn Fn(usize) -> Option<Stream>,
     launch: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
-    let Some((stream, work)) = part(number).filter(|_| number < MAX_GPUS) else {
+    let Some(stream) = part(number).filter(|_| number < MAX_GPUS) else {
         return launch();
     };
-    let ticket = match admit(stream, work) {
+    let ticket = match admit(stream) {
         Ok(ticket) => ticket,
         Err(refused) => return refused,
     };
     let result = paced_from(number.saturating_add(1), part, launch);
     if let Some(ticket) = ticket {
-        launched(ticket, result);
+        ticket.launched();
     }
     result
 }
@@ -165,53 +132,6 @@ fn find_out() -> bool {
     };
     STATE.store(if is_paced { PACED } else { FREE }, Ordering::Relaxed);
     is_paced
-}
-
-/// The program waits for a stream, or for all (`None`): marks the end of what is in flight before, so that the time after it
-/// is not charged.
-#[inline]
-pub(crate) fn waiting(stream: Option<Stream>, wait: impl FnOnce() -> CUresult) -> CUresult {
-    if STATE.load(Ordering::Relaxed) != PACED {
-        return wait();
-    }
-    let begun = before_waiting(stream);
-    let result = wait();
-    waited(stream, begun);
-    result
-}
-
-#[cold]
-#[inline(never)]
-fn before_waiting(stream: Option<Stream>) -> u64 {
-    if let Ok(Some(gpu)) = PacedGpu::current() {
-        gpu.mark_ends(stream);
-    }
-    os::nanoseconds()
-}
-
-#[cold]
-#[inline(never)]
-fn waited(stream: Option<Stream>, begun: u64) {
-    let _errno = os::Errno::save();
-    if let Ok(Some(gpu)) = PacedGpu::current() {
-        gpu.note_wait(stream, os::nanoseconds().saturating_sub(begun));
-    }
-}
-
-/// Called before the stream is given something other than the GPU's work: a wait, a call of the host, a copy from or to
-/// the host. Earlier work ends before it, and the time of later work begins behind it.
-#[inline]
-pub(crate) fn before_pause(stream: Stream) {
-    if STATE.load(Ordering::Relaxed) == PACED {
-        break_off(stream);
-    }
-}
-
-#[cold]
-fn break_off(stream: Stream) {
-    if let Ok(Some(gpu)) = PacedGpu::current() {
-        gpu.break_off(stream);
-    }
 }
 
 /// Whether a context may exist that [`seat_contexts`] did not see: the driver has made channels, as for each context.
@@ -247,7 +167,7 @@ fn seat_new_contexts() {
         .map(PacedGpu::for_device)
         .chain(core::iter::once_with(PacedGpu::current));
     for gpu in gpus.flatten().flatten() {
-        gpu.take_seat_early();
+        gpu.take_seat();
     }
 }
 
@@ -273,7 +193,7 @@ pub(crate) fn ending_context(context: CUcontext, end: &dyn Fn() -> CUresult) -> 
     PacedGpu::each(|gpu| gpu.close_context(context));
     let result = end();
     let has_ended = result == CUDA_SUCCESS;
-    PacedGpu::each(|gpu| close(gpu, context, has_ended));
+    PacedGpu::each(|gpu| gpu.closed_context(context, has_ended));
     result
 }
 
@@ -289,14 +209,6 @@ pub(crate) fn ending_primary(device: CUdevice, end: &dyn Fn() -> CUresult) -> CU
     };
     gpu.close_context(context);
     let result = end();
-    close(gpu, context, !is_active(device));
+    gpu.closed_context(context, !is_active(device));
     result
-}
-
-fn close(gpu: &'static PacedGpu, context: CUcontext, has_ended: bool) {
-    if has_ended {
-        gpu.forget_context(context);
-    } else {
-        gpu.reopen_context(context);
-    }
 }

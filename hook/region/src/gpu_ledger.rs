@@ -28,7 +28,6 @@
 //! the exchanges. Loom knows them only as acquire and release, so these would be enough.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::gang::Gang;
 use crate::pace::{Pace, TRIES};
 use crate::word::{Grant, MOST, Refusals, Word};
 
@@ -48,7 +47,7 @@ pub struct GpuLedger<'a> {
     pub(crate) pace: &'a AtomicU64,
     pub(crate) peak: &'a AtomicU64,
     pub(crate) refusals: &'a AtomicU64,
-    pub(crate) gang: Gang<'a>,
+    pub(crate) charged: &'a AtomicU64,
 }
 
 /// Where the units came from.
@@ -73,12 +72,10 @@ pub struct Full {
 impl<'a> GpuLedger<'a> {
     /// The job's own cap on its time.
     pub fn pace(&self) -> Pace<'a> {
-        Pace(self.pace)
-    }
-
-    /// The words that the job's GPUs leave for each other, as this GPU sees them.
-    pub fn gang(&self) -> Gang<'a> {
-        self.gang
+        Pace {
+            until: self.pace,
+            charged: self.charged,
+        }
     }
 
     /// Takes `units` for the process of `slot`, if all processes together then hold at most `limit`.

@@ -3,17 +3,22 @@
 use core::num::NonZeroU64;
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::gang::{MAX_GPUS, Words};
 use crate::gpu_ledger::{GpuLedger, Slot};
 
 /// The most processes of one job on one node that use a GPU at the same time.
 pub const SLOTS: usize = 1024;
+
+/// The most GPUs of one ledger.
+pub const MAX_GPUS: usize = 32;
 
 /// How this version lays out the file. The first process writes it; one of another version stays out.
 pub(crate) const VERSION: u64 = 1;
 
 #[repr(C, align(64))]
 struct Line(AtomicU64);
+
+#[repr(C, align(64))]
+struct Unused([AtomicU64; 72]);
 
 /// The beginning of the file.
 #[repr(C, align(64))]
@@ -29,12 +34,14 @@ struct Head {
     grants: [Line; MAX_GPUS],
     /// The job's own cap on each GPU's time.
     paces: [AtomicU64; MAX_GPUS],
-    /// The words that its GPUs leave for each other.
-    gang: Words,
+    /// What older libraries write here says nothing any more.
+    _unused: Unused,
     /// The most that was held of each GPU after a grant, in units.
     peaks: [AtomicU64; MAX_GPUS],
     /// The refusals on each GPU.
     refusals: [AtomicU64; MAX_GPUS],
+    /// The time of late that the cap has charged on each GPU.
+    charged: [AtomicU64; MAX_GPUS],
 }
 
 pub(crate) const HEAD: usize = 4096;
@@ -119,10 +126,10 @@ impl<'a> Ledger<'a> {
     fn parts(&self) -> impl Iterator<Item = (&'a AtomicU64, GpuLedger<'a>)> {
         let head = self.head;
         let owners = head.gpus.iter().zip(&head.grants).zip(&head.paces);
-        let records = head.peaks.iter().zip(&head.refusals);
+        let records = head.peaks.iter().zip(&head.refusals).zip(&head.charged);
         let slots = self.slots.chunks_exact(SLOTS);
-        owners.zip(slots).zip(records).enumerate().map(
-            |(number, ((((owner, grant), pace), slots), (peak, refusals)))| {
+        owners.zip(slots).zip(records).map(
+            |((((owner, grant), pace), slots), ((peak, refusals), charged))| {
                 let gpu = GpuLedger {
                     grant: &grant.0,
                     slots,
@@ -130,7 +137,7 @@ impl<'a> Ledger<'a> {
                     pace,
                     peak,
                     refusals,
-                    gang: head.gang.gang(&head.gpus, &head.paces, number),
+                    charged,
                 };
                 (owner, gpu)
             },

@@ -10,7 +10,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU, the job's cap on its time, what its GPUs wait for, the most that was held, what was refused |
+//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU, the job's cap on its time, the most that was held, what was refused |
 //! | from 4096 on, 65536 for each GPU | a line of 64 bytes for each slot, which begins with its `Word` |
 
 #![cfg_attr(not(test), no_std)]
@@ -34,7 +34,6 @@
 
 mod atomic;
 pub mod calls;
-mod gang;
 mod gpu_ledger;
 mod layout;
 mod pace;
@@ -42,9 +41,8 @@ mod record;
 pub mod seat;
 mod word;
 
-pub use gang::{Gang, MAX_GPUS, Other};
 pub use gpu_ledger::{Full, GpuLedger, Slot, Taken};
-pub use layout::{Ledger, SLOTS, lock_offset, size};
+pub use layout::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 pub use pace::{Pace, Rate};
 pub use record::{RECORDS, Record, key, records};
 

@@ -1,8 +1,9 @@
 //! A job's own cap on the time of one GPU, for nodes and moments without an arbiter.
 //!
-//! One word, which all processes of the job share: until when the time that they used would have taken, had it been
+//! The processes of the job share two words. The first says until when the time that they used would have taken, had it been
 //! given evenly at the job's share (the "theoretical arrival time" of the generic cell rate algorithm, ITU-T I.371).
-//! Ahead of the clock is debt, behind it is credit. Nothing is to be repaired after a death.
+//! Ahead of the clock is debt, behind it is credit. The second has the last milliseconds in
+//! small pieces, and which of them are charged: time in which several processes had work counts once. Nothing is to be repaired after a death.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::seat::WHOLE;
@@ -16,7 +17,10 @@ const LONGEST_DEBT: u64 = 10_000_000_000;
 
 /// The cap on one GPU.
 #[derive(Clone, Copy)]
-pub struct Pace<'a>(pub(crate) &'a AtomicU64);
+pub struct Pace<'a> {
+    pub(crate) until: &'a AtomicU64,
+    pub(crate) charged: &'a AtomicU64,
+}
 
 /// A share of a GPU's time, and how much credit a job that was idle has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,33 +52,115 @@ fn scaled(time: u64, by: u32, of: u32) -> u64 {
 impl Pace<'_> {
     /// How far the job is behind the clock, in nanoseconds of it, at most [`Rate::burst`]: its credit. Negative for a debt.
     pub fn credit(&self, now: u64, rate: Rate) -> i64 {
-        let before = self.0.load(Ordering::SeqCst);
+        let before = self.until.load(Ordering::SeqCst);
         let until = within(before, now, rate);
         if until < before {
             // From here on the debt grows less. If that fails, another thread has just charged, or looked.
             let _ = self
-                .0
+                .until
                 .compare_exchange(before, until, Ordering::SeqCst, Ordering::SeqCst);
         }
         now.wrapping_sub(until).cast_signed()
     }
 
-    /// Charges time that the GPU has just worked. The job was not idle in this time.
-    pub fn charge(&self, now: u64, rate: Rate, time: u64) {
-        let more = rate.on_clock(time);
-        let begin = now.saturating_sub(time);
+    /// Whether the GPU has worked for the job most of the last milliseconds.
+    pub fn is_at_work(&self, now: u64) -> bool {
+        let charged = Charged(self.charged.load(Ordering::SeqCst));
+        let at_work = charged.at(piece(now)).bits().count_ones();
+        at_work >= PIECES / 2
+    }
+
+    /// The part of the `time` before `now` that was not charged yet, in whole pieces. On average that is the part itself: where
+    /// pieces begin is as good as random to the job.
+    fn uncharged(&self, now: u64, time: u64) -> u64 {
+        let end = piece(now);
+        let count = end.wrapping_sub(piece(now.saturating_sub(time)));
+        let count = count.min(PIECES);
+        if count == 0 {
+            return 0;
+        }
         // Only this job's own user can keep changing the word.
         for _ in 0..TRIES {
-            let before = self.0.load(Ordering::SeqCst);
+            let before = self.charged.load(Ordering::SeqCst);
+            let moved = Charged(before).at(end);
+            let after = moved.with(end, count);
+            let done =
+                self.charged
+                    .compare_exchange(before, after.0, Ordering::SeqCst, Ordering::SeqCst);
+            if done.is_ok() {
+                let new = after.bits() & !moved.bits();
+                return PIECE.saturating_mul(new.count_ones().into());
+            }
+        }
+        0
+    }
+
+    /// Charges the `time` before `now`, in which the GPU worked for a process, unless it was charged for another. The job was
+    /// not idle in this time.
+    pub fn charge(&self, now: u64, rate: Rate, time: u64) {
+        let time = self.uncharged(now, time);
+        let begin = now.saturating_sub(time);
+        let more = rate.on_clock(time);
+        // Only this job's own user can keep changing the word.
+        for _ in 0..TRIES {
+            let before = self.until.load(Ordering::SeqCst);
             let after = within(before, begin, rate).saturating_add(more);
-            let done = self
-                .0
-                .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+            let done =
+                self.until
+                    .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
             if done.is_ok() {
                 return;
             }
         }
     }
+}
+
+/// One piece of time, in nanoseconds.
+const PIECE: u64 = 125_000;
+/// The pieces that are remembered: longer than the longest interval of samples.
+const PIECES: u32 = 32;
+
+/// Which of the last pieces of time are charged, in one word: the number of the piece after the last in the upper half, and a bit
+/// for each piece in the lower half, the last one first.
+#[derive(Clone, Copy)]
+struct Charged(u64);
+
+impl Charged {
+    fn new(end: u32, bits: u32) -> Self {
+        Self(u64::from(end) << PIECES | u64::from(bits))
+    }
+
+    fn end(self) -> u32 {
+        (self.0 >> PIECES) as u32
+    }
+
+    fn bits(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The same at a later time; as it is if that is a little earlier. Pieces that are too old are forgotten.
+    fn at(self, end: u32) -> Self {
+        if self.end().wrapping_sub(end) < PIECES {
+            return self;
+        }
+        let passed = end.wrapping_sub(self.end());
+        Self::new(end, self.bits().checked_shl(passed).unwrap_or(0))
+    }
+
+    /// With `count` pieces before `end`.
+    fn with(self, end: u32, count: u32) -> Self {
+        let now = self.at(end);
+        let later = now.end().wrapping_sub(end);
+        let all = u32::MAX
+            .checked_shr(PIECES.saturating_sub(count))
+            .unwrap_or(0);
+        Self::new(now.end(), now.bits() | all.checked_shl(later).unwrap_or(0))
+    }
+}
+
+/// The number of a time's piece, as it is counted.
+fn piece(time: u64) -> u32 {
+    (time / PIECE) as u32
 }
 
 /// The word as it counts: no older than the burst, and no debt beyond the longest.
@@ -93,10 +179,14 @@ mod tests {
         burst: 20 * MS,
     };
 
+    fn pace([until, charged]: &[AtomicU64; 2]) -> Pace<'_> {
+        Pace { until, charged }
+    }
+
     #[test]
     fn a_job_that_was_idle_has_the_burst_and_no_more() {
-        let word = AtomicU64::new(0);
-        let pace = Pace(&word);
+        let words = [AtomicU64::new(0), AtomicU64::new(0)];
+        let pace = pace(&words);
         let now = 1_000_000 * MS;
         assert_eq!(pace.credit(now, QUARTER), (20 * MS).cast_signed());
         pace.charge(now + 5 * MS, QUARTER, 5 * MS);
@@ -112,8 +202,8 @@ mod tests {
 
     #[test]
     fn a_debt_that_is_far_too_deep_is_over_in_ten_seconds() {
-        let word = AtomicU64::new(u64::MAX);
-        let pace = Pace(&word);
+        let words = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
+        let pace = pace(&words);
         let now = 1_000_000 * MS;
         assert!(pace.credit(now, QUARTER) < 0);
         assert!(pace.credit(now + 5_000 * MS, QUARTER) < 0);
@@ -124,8 +214,8 @@ mod tests {
     fn a_job_that_works_whenever_it_has_credit_gets_its_share() {
         for (share, kernel) in [(WHOLE / 8, MS), (WHOLE / 4, 20 * MS), (WHOLE / 3, 200 * MS)] {
             let rate = Rate { share, ..QUARTER };
-            let word = AtomicU64::new(0);
-            let pace = Pace(&word);
+            let words = [AtomicU64::new(0), AtomicU64::new(0)];
+            let pace = pace(&words);
             let (mut now, mut used) = (1_000_000 * MS, 0);
             let start = now;
             while now < start + 100_000 * MS {
@@ -145,10 +235,36 @@ mod tests {
 
     #[test]
     fn whatever_stands_in_the_word_a_job_waits_ten_seconds_at_most() {
-        let word = AtomicU64::new(u64::MAX);
-        let pace = Pace(&word);
+        let words = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
+        let pace = pace(&words);
         assert_eq!(pace.credit(MS, QUARTER), -LONGEST_DEBT.cast_signed());
         pace.charge(MS, QUARTER, u64::MAX);
         assert_eq!(pace.credit(0, QUARTER), -LONGEST_DEBT.cast_signed());
+    }
+
+    #[test]
+    fn time_of_two_processes_at_once_is_charged_once() {
+        let words = [AtomicU64::new(0), AtomicU64::new(0)];
+        let pace = pace(&words);
+        let now = 1_000_000 * MS;
+        assert_eq!(pace.uncharged(now, 2 * MS), 2 * MS);
+        // Another process samples later, and a third one saw what was before.
+        assert_eq!(pace.uncharged(now + MS, 2 * MS), MS);
+        assert_eq!(pace.uncharged(now + MS / 2, 3 * MS), MS / 2);
+        assert_eq!(pace.uncharged(now + MS, 3 * MS), 0);
+        assert!(pace.is_at_work(now + MS) && !pace.is_at_work(now + 5 * MS));
+        assert_eq!(pace.uncharged(now + 100 * MS, 2 * MS), 2 * MS);
+    }
+
+    #[test]
+    fn short_work_is_charged_as_long_as_it_was() {
+        let words = [AtomicU64::new(0), AtomicU64::new(0)];
+        let pace = pace(&words);
+        let mut sum = 0;
+        for number in 1..=100_000 {
+            sum += pace.uncharged(number * 1_000_003, 20_000);
+        }
+        let of_truth = sum as f64 / (100_000.0 * 20_000.0);
+        assert!((0.98..1.02).contains(&of_truth), "{of_truth}");
     }
 }

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::gang::MAX_GPUS;
+use crate::layout::MAX_GPUS;
 use crate::layout::{OWNERS, PEAKS, REFUSALS, VERSION};
 
 /// The bytes at the beginning of the ledger that [`records`] needs.

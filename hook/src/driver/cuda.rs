@@ -261,16 +261,16 @@ macro_rules! cuda_functions {
         fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult;
     }
     Launch {
-        fn cuLaunch(function: CUfunction) -> CUresult { kernels::launch(function, Grid::default(), form(DEFAULT), c"cuLaunch") }
+        fn cuLaunch(function: CUfunction) -> CUresult { kernels::launch(function, form(DEFAULT), c"cuLaunch") }
         fn cuLaunchGrid(function: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult
-            { kernels::launch(function, Grid::flat(grid_width, grid_height), form(DEFAULT), c"cuLaunchGrid") }
+            { kernels::launch(function, form(DEFAULT), c"cuLaunchGrid") }
         fn cuLaunchGridAsync(function: CUfunction, grid_width: c_int, grid_height: c_int, stream: CUstream) -> CUresult
-            { kernels::launch(function, Grid::flat(grid_width, grid_height), form(stream), c"cuLaunchGridAsync") }
+            { kernels::launch(function, form(stream), c"cuLaunchGridAsync") }
         fn cuLaunchKernel(
             function: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream,
             kernel_params: *mut *mut c_void, extra: *mut *mut c_void) and cuLaunchKernel_ptsz -> CUresult
-            { kernels::launch(function, Grid::new(grid_dim_x, grid_dim_y, grid_dim_z), form(stream), c"cuLaunchKernel") }
+            { kernels::launch(function, form(stream), c"cuLaunchKernel") }
         fn cuLaunchKernelEx(
             config: *const CUlaunchConfig, function: CUfunction, kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void) and cuLaunchKernelEx_ptsz -> CUresult
@@ -279,7 +279,7 @@ macro_rules! cuda_functions {
             function: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream,
             kernel_params: *mut *mut c_void) and cuLaunchCooperativeKernel_ptsz -> CUresult
-            { kernels::launch(function, Grid::new(grid_dim_x, grid_dim_y, grid_dim_z), form(stream), c"cuLaunchCooperativeKernel") }
+            { kernels::launch(function, form(stream), c"cuLaunchCooperativeKernel") }
         fn cuLaunchCooperativeKernelMultiDevice(
             launch_params_list: *mut CUDA_LAUNCH_PARAMS, num_devices: c_uint, flags: c_uint) -> CUresult
             { kernels::launch_together[launch_params_list](num_devices) }
@@ -288,66 +288,66 @@ macro_rules! cuda_functions {
     }
     Copy {
         fn cuMemsetD8_v2(to: CUdeviceptr, value: c_uchar, count: usize) and cuMemsetD8_v2_ptds -> CUresult
-            { gives copies::fill(form(DEFAULT), 1, count, 1) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream) and cuMemsetD8Async_ptsz -> CUresult
-            { gives copies::fill(form(stream), 1, count, 1) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemsetD16_v2(to: CUdeviceptr, value: c_ushort, count: usize) and cuMemsetD16_v2_ptds -> CUresult
-            { gives copies::fill(form(DEFAULT), 2, count, 1) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemsetD16Async(
             to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) and cuMemsetD16Async_ptsz -> CUresult
-            { gives copies::fill(form(stream), 2, count, 1) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemsetD32_v2(to: CUdeviceptr, value: c_uint, count: usize) and cuMemsetD32_v2_ptds -> CUresult
-            { gives copies::fill(form(DEFAULT), 4, count, 1) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemsetD32Async(
             to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) and cuMemsetD32Async_ptsz -> CUresult
-            { gives copies::fill(form(stream), 4, count, 1) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemsetD2D8_v2(
             to: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize) and cuMemsetD2D8_v2_ptds -> CUresult
-            { gives copies::fill(form(DEFAULT), 1, width, height) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemsetD2D8Async(
             to: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize,
             stream: CUstream) and cuMemsetD2D8Async_ptsz -> CUresult
-            { gives copies::fill(form(stream), 1, width, height) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemsetD2D16_v2(
             to: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize) and cuMemsetD2D16_v2_ptds -> CUresult
-            { gives copies::fill(form(DEFAULT), 2, width, height) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemsetD2D16Async(
             to: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize,
             stream: CUstream) and cuMemsetD2D16Async_ptsz -> CUresult
-            { gives copies::fill(form(stream), 2, width, height) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemsetD2D32_v2(
             to: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize) and cuMemsetD2D32_v2_ptds -> CUresult
-            { gives copies::fill(form(DEFAULT), 4, width, height) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemsetD2D32Async(
             to: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize,
             stream: CUstream) and cuMemsetD2D32Async_ptsz -> CUresult
-            { gives copies::fill(form(stream), 4, width, height) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) and cuMemcpy_ptds -> CUresult
-            { gives copies::copy(form(DEFAULT), to, from, bytes) }
+            { gives copies::copy(form(DEFAULT), to, from) }
         fn cuMemcpyPeer(
             to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext,
             bytes: usize) and cuMemcpyPeer_ptds -> CUresult
-            { gives copies::between(form(DEFAULT), to, from, bytes) }
+            { gives copies::between(form(DEFAULT), to, from) }
         fn cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D_PEER) and cuMemcpy3DPeer_ptds -> CUresult
             { gives copies::box_between[copy](form(DEFAULT)) }
         fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) and cuMemcpyAsync_ptsz -> CUresult
-            { gives copies::copy(form(stream), to, from, bytes) }
+            { gives copies::copy(form(stream), to, from) }
         fn cuMemcpyPeerAsync(
             to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize,
             stream: CUstream) and cuMemcpyPeerAsync_ptsz -> CUresult
-            { gives copies::between(form(stream), to, from, bytes) }
+            { gives copies::between(form(stream), to, from) }
         fn cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream) and cuMemcpy3DPeerAsync_ptsz -> CUresult
             { gives copies::box_between[copy](form(stream)) }
         fn cuMemcpyWithAttributesAsync(
             to: CUdeviceptr, from: CUdeviceptr, size: usize, attributes: *mut CUmemcpyAttributes,
             stream: CUstream) and cuMemcpyWithAttributesAsync_ptsz -> CUresult
-            { gives copies::copy(form(stream), to, from, size) }
+            { gives copies::copy(form(stream), to, from) }
         fn cuMemcpy3DWithAttributesAsync(
             copy: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong,
             stream: CUstream) and cuMemcpy3DWithAttributesAsync_ptsz -> CUresult
-            { gives copies::boxes(form(stream), 1) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) and cuMemcpyDtoD_v2_ptds -> CUresult
-            { gives copies::within_device(form(DEFAULT), bytes) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D) and cuMemcpy2D_v2_ptds -> CUresult
             { gives copies::rectangle[copy](form(DEFAULT)) }
         fn cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D) and cuMemcpy2DUnaligned_v2_ptds -> CUresult
@@ -356,109 +356,56 @@ macro_rules! cuda_functions {
             { gives copies::a_box[copy](form(DEFAULT)) }
         fn cuMemcpyAtoA_v2(
             to: CUarray, to_offset: usize, from: CUarray, from_offset: usize, bytes: usize) and cuMemcpyAtoA_v2_ptds -> CUresult
-            { gives copies::within_device(form(DEFAULT), bytes) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemcpyAtoD_v2(
             to: CUdeviceptr, from: CUarray, from_offset: usize, bytes: usize) and cuMemcpyAtoD_v2_ptds -> CUresult
-            { gives copies::within_device(form(DEFAULT), bytes) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemcpyDtoA_v2(to: CUarray, to_offset: usize, from: CUdeviceptr, bytes: usize) and cuMemcpyDtoA_v2_ptds -> CUresult
-            { gives copies::within_device(form(DEFAULT), bytes) }
-        fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize) and cuMemcpyHtoD_v2_ptds -> CUresult
-            { gives copies::pause(form(DEFAULT)) }
-        fn cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize) and cuMemcpyDtoH_v2_ptds -> CUresult
-            { gives copies::pause(form(DEFAULT)) }
+            { gives copies::within_device(form(DEFAULT)) }
         fn cuMemcpyDtoDAsync_v2(
             to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) and cuMemcpyDtoDAsync_v2_ptsz -> CUresult
-            { gives copies::within_device(form(stream), bytes) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream) and cuMemcpy2DAsync_v2_ptsz -> CUresult
             { gives copies::rectangle[copy](form(stream)) }
         fn cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream) and cuMemcpy3DAsync_v2_ptsz -> CUresult
             { gives copies::a_box[copy](form(stream)) }
-        fn cuMemcpyHtoDAsync_v2(
-            to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) and cuMemcpyHtoDAsync_v2_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuMemcpyDtoHAsync_v2(
-            to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) and cuMemcpyDtoHAsync_v2_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
         fn cuMemcpyBatchAsync(
             to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes,
             attribute_places: *mut usize, attribute_count: usize, failed: *mut usize,
             stream: CUstream) and cuMemcpyBatchAsync_ptsz -> CUresult
-            { gives copies::several[to, from, sizes](form(stream), count) }
+            { gives copies::several[to, from](form(stream), count) }
         fn cuMemcpyBatchAsync_v2(
             to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes,
             attribute_places: *mut usize, attribute_count: usize, stream: CUstream) and cuMemcpyBatchAsync_v2_ptsz -> CUresult
-            { gives copies::several[to, from, sizes](form(stream), count) }
+            { gives copies::several[to, from](form(stream), count) }
         fn cuMemcpy3DBatchAsync(
             count: usize, copies: *mut CUDA_MEMCPY3D_BATCH_OP, failed: *mut usize, flags: c_ulonglong,
             stream: CUstream) and cuMemcpy3DBatchAsync_ptsz -> CUresult
-            { gives copies::boxes(form(stream), count) }
+            { gives copies::within_device(form(stream)) }
         fn cuMemcpy3DBatchAsync_v2(
             count: usize, copies: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong,
             stream: CUstream) and cuMemcpy3DBatchAsync_v2_ptsz -> CUresult
-            { gives copies::boxes(form(stream), count) }
-    }
-    Pause {
-        fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) and cuStreamWaitEvent_ptsz -> CUresult
-            { gives copies::join(form(stream)) }
-        fn cuStreamAddCallback(
-            stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void,
-            flags: c_uint) and cuStreamAddCallback_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuWaitExternalSemaphoresAsync(
-            semaphores: *const CUexternalSemaphore, params: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, count: c_uint,
-            stream: CUstream) and cuWaitExternalSemaphoresAsync_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuStreamWaitValue32(
-            stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) and cuStreamWaitValue32_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuStreamWaitValue32_v2(
-            stream: CUstream, address: CUdeviceptr, value: cuuint32_t,
-            flags: c_uint) and cuStreamWaitValue32_v2_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuStreamWaitValue64(
-            stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) and cuStreamWaitValue64_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuStreamWaitValue64_v2(
-            stream: CUstream, address: CUdeviceptr, value: cuuint64_t,
-            flags: c_uint) and cuStreamWaitValue64_v2_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuStreamBatchMemOp(
-            stream: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams,
-            flags: c_uint) and cuStreamBatchMemOp_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuStreamBatchMemOp_v2(
-            stream: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams,
-            flags: c_uint) and cuStreamBatchMemOp_v2_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, user_data: *mut c_void) and cuLaunchHostFunc_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
-        fn cuLaunchHostFunc_v2(
-            stream: CUstream, function: CUhostFn, user_data: *mut c_void,
-            sync_mode: c_uint) and cuLaunchHostFunc_v2_ptsz -> CUresult
-            { gives copies::pause(form(stream)) }
+            { gives copies::within_device(form(stream)) }
     }
     Capture {
+        fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) and cuStreamWaitEvent_ptsz -> CUresult
+            { gives copies::join() }
         fn cuStreamBeginCapture(stream: CUstream) and cuStreamBeginCapture_ptsz -> CUresult
-            { gives copies::begin_capture(form(stream)) }
+            { gives copies::begin_capture() }
         fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) and cuStreamBeginCapture_v2_ptsz -> CUresult
-            { gives copies::begin_capture(form(stream)) }
+            { gives copies::begin_capture() }
         fn cuStreamBeginCaptureToGraph(
             stream: CUstream, graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const CUgraphEdgeData,
             dependency_count: usize, mode: CUstreamCaptureMode) and cuStreamBeginCaptureToGraph_ptsz -> CUresult
-            { gives copies::begin_capture(form(stream)) }
+            { gives copies::begin_capture() }
         fn cuStreamBeginRecaptureToGraph(
             stream: CUstream, mode: CUstreamCaptureMode, graph: CUgraph, callback: CUgraphRecaptureCallback,
             user_data: *mut c_void) and cuStreamBeginRecaptureToGraph_ptsz -> CUresult
-            { gives copies::begin_capture(form(stream)) }
+            { gives copies::begin_capture() }
         fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) and cuStreamEndCapture_ptsz -> CUresult
             { gives copies::end_capture(form(stream)) }
     }
     Wait {
-        fn cuStreamSynchronize(stream: CUstream) and cuStreamSynchronize_ptsz -> CUresult
-            { pacing::waiting(Some(form(stream))) }
-        fn cuCtxSynchronize() -> CUresult { pacing::waiting(None) }
-        fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult { pacing::waiting(None) }
-        fn cuEventSynchronize(event: CUevent) -> CUresult { pacing::waiting(None) }
         fn cuStreamDestroy(stream: CUstream) -> CUresult { streams::destroy(stream) }
         fn cuStreamDestroy_v2(stream: CUstream) -> CUresult { streams::destroy(stream) }
     }

@@ -8,13 +8,12 @@ use crate::driver::cuda::{CUDA, cuda_functions, real};
 use crate::driver::stream::DEFAULT;
 use crate::driver::table::{Family, c_name};
 use crate::launch::copies;
-use crate::launch::kernels::{self, Grid};
+use crate::launch::kernels;
 use crate::ledger::{self, EXPORTED, Kind};
 use crate::memory::pools::NO_POOL;
 use crate::memory::{
     alloc, arrays, contexts, export, graphs, ipc, managed, modules, pools, stacks, streams, vmm,
 };
-use crate::pacing;
 use crate::views::memory;
 
 cuda_functions!(export);

@@ -52,10 +52,10 @@ pub(crate) enum Message<'a> {
     OutOfMemory(&'a Request<'a>),
     /// The account of its memory cannot be had.
     NoAccount(Error),
-    /// No monitor gives turns.
-    NoTurns,
-    /// A launch went on that had to wait.
-    WentOn(WentOn),
+    /// No monitor gives a seat.
+    NoArbiter,
+    /// A launch went on that had to wait: no work ended, so that the work in flight may wait for it.
+    WentOn,
 }
 
 /// Why a call is refused.
@@ -69,15 +69,6 @@ pub(crate) enum Why<'a> {
     SecondCopy,
     /// This library comes before softmig's.
     HiddenBy(&'a [u8]),
-}
-
-/// Why a launch does not wait any longer.
-#[derive(Clone, Copy)]
-pub(crate) enum WentOn {
-    /// No work ended, so that the work in flight may wait for it.
-    NothingEnded,
-    /// Work on another GPU may wait for it.
-    OtherGpu,
 }
 
 /// A request for which there was no room. Figures are in units of the ledger.
@@ -111,8 +102,8 @@ impl Message<'_> {
             Self::OutOfMemory(Request {
                 is_first: false, ..
             })
-            | Self::NoTurns
-            | Self::WentOn(_) => Level::Warning,
+            | Self::NoArbiter
+            | Self::WentOn => Level::Warning,
             Self::Refused { .. }
             | Self::NotKeptAway(_)
             | Self::NotAdmitted(_)
@@ -182,16 +173,12 @@ impl Message<'_> {
                 push_error(line, b", error ", error.0);
                 line.push(remark(error));
             }
-            Self::NoTurns => line.push(
-                b"softmig-monitor gives no turns on the GPU: this job keeps to its share of time by itself, and may get less",
+            Self::NoArbiter => line.push(
+                b"softmig-monitor does not share the GPU out: this job keeps to its share of time by itself, and may get less",
             ),
-            Self::WentOn(why) => {
-                line.push(b"a launch that had to wait went on: ");
-                line.push(match why {
-                    WentOn::NothingEnded => b"the work before it did not end",
-                    WentOn::OtherGpu => b"work on another GPU of the job may wait for it",
-                });
-            }
+            Self::WentOn => line.push(
+                b"a launch that had to wait went on: the work before it did not end",
+            ),
         }
     }
 }

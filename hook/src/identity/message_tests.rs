@@ -55,11 +55,6 @@ examples! { causes: Why<'static> {
     Why::HiddenBy(_) => [Why::HiddenBy(LIBRARY), Why::HiddenBy(b"LD_AUDIT")],
 } }
 
-examples! { overruns: WentOn {
-    WentOn::NothingEnded => [WentOn::NothingEnded],
-    WentOn::OtherGpu => [WentOn::OtherGpu],
-} }
-
 examples! { messages: Message<'static> {
     Message::Limited(_) => [
         Message::Limited(limits(1, Mode::Hard)),
@@ -86,9 +81,8 @@ examples! { messages: Message<'static> {
         Message::NoAccount(Error(libc::EOPNOTSUPP)),
         Message::NoAccount(Error(libc::EIO)),
     ],
-    Message::NoTurns => [Message::NoTurns],
-    // Below, for each.
-    Message::WentOn(_) => [Message::WentOn(WentOn::NothingEnded)],
+    Message::NoArbiter => [Message::NoArbiter],
+    Message::WentOn => [Message::WentOn],
 } }
 
 fn written(message: &Message<'_>, observes: bool) -> String {
@@ -111,12 +105,10 @@ fn all() -> Vec<Message<'static>> {
             count: 1,
         }
     });
-    let went_on = overruns().into_iter().map(Message::WentOn);
     messages()
         .into_iter()
-        .filter(|one| !matches!(one, Message::Refused { .. } | Message::WentOn(_)))
+        .filter(|one| !matches!(one, Message::Refused { .. }))
         .chain(refused)
-        .chain(went_on)
         .collect()
 }
 

@@ -1,5 +1,5 @@
-//! The work of streams besides kernels and graphs: copies and fills of the GPU's memory, which take its time as kernels do,
-//! and what only keeps the stream waiting.
+//! The work of streams besides kernels and graphs: copies and fills of the GPU's memory, which take its time as kernels do.
+//! Captures are followed here too.
 
 use softmig_driver_sys::cuda::{
     CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED,
@@ -10,18 +10,18 @@ use softmig_driver_sys::cuda::{
 use crate::driver::args::{In, Out};
 use crate::driver::device::{device_of, is_on_device};
 use crate::driver::stream::Stream;
-use crate::pacing::{self, Ticket, Work, captures};
+use crate::pacing::{self, Ticket, captures};
 
 /// One of these.
 pub(crate) enum Item {
     /// The GPU works.
-    Work(Stream, Work),
-    /// It does not: something else is waited for, or the copy engines move what the host has.
-    Pause(Stream),
+    Work(Stream),
+    /// It does not: the copy engines move what the host has.
+    Transfer,
     /// It waits for an event, and for what else is captured if the event is.
-    Join(Stream),
+    Join,
     /// From here on what it is given becomes a graph.
-    BeginCapture(Stream),
+    BeginCapture,
     /// That is over.
     EndCapture(Stream),
 }
@@ -59,25 +59,17 @@ pub(crate) fn give(item: impl FnOnce() -> Item, call: impl FnOnce() -> CUresult)
 #[inline(never)]
 fn before(item: &Item) -> After {
     match *item {
-        Item::Work(stream, work) => match pacing::admit(stream, work) {
+        Item::Work(stream) => match pacing::admit(stream) {
             Ok(None) => After::Nothing,
             Ok(Some(ticket)) => After::Work(ticket),
             Err(refused) => After::Refused(refused),
         },
-        Item::Pause(stream) => {
-            pacing::before_pause(stream);
-            After::Nothing
-        }
-        Item::Join(stream) => {
-            pacing::before_pause(stream);
-            if !captures::are_any() {
-                return After::Nothing;
-            }
+        Item::Join if captures::are_any() => {
             captures::begins();
             After::Join
         }
-        Item::BeginCapture(stream) => {
-            pacing::before_pause(stream);
+        Item::Transfer | Item::Join => After::Nothing,
+        Item::BeginCapture => {
             captures::begins();
             After::BeginCapture
         }
@@ -91,7 +83,7 @@ fn before(item: &Item) -> After {
 fn finish(after: After, result: CUresult) {
     match after {
         After::Nothing | After::Refused(_) => {}
-        After::Work(ticket) => pacing::launched(ticket, result),
+        After::Work(ticket) => ticket.launched(),
         After::Join => captures::has_begun(false),
         After::BeginCapture => captures::has_begun(result == CUDA_SUCCESS),
         // One that was spoilt has ended too, though not if this is another thread than it wants.
@@ -101,8 +93,8 @@ fn finish(after: After, result: CUresult) {
 }
 
 /// Work of a stream becomes a graph from here on.
-pub(crate) fn begin_capture(stream: Stream) -> Item {
-    Item::BeginCapture(stream)
+pub(crate) fn begin_capture() -> Item {
+    Item::BeginCapture
 }
 
 /// That is over.
@@ -111,41 +103,30 @@ pub(crate) fn end_capture(stream: Stream) -> Item {
 }
 
 /// A stream waits for an event.
-pub(crate) fn join(stream: Stream) -> Item {
-    Item::Join(stream)
+pub(crate) fn join() -> Item {
+    Item::Join
 }
 
-/// A stream waits, or something else than the GPU works.
-pub(crate) fn pause(stream: Stream) -> Item {
-    Item::Pause(stream)
-}
-
-/// Fills `height` rows of `width` elements of `size` bytes.
-pub(crate) fn fill(stream: Stream, size: usize, width: usize, height: usize) -> Item {
-    let bytes = size.saturating_mul(width).saturating_mul(height);
-    Item::Work(stream, moved(Kind::Fill, bytes))
-}
-
-/// Copies in the GPU's memory.
-pub(crate) fn within_device(stream: Stream, bytes: usize) -> Item {
-    Item::Work(stream, moved(Kind::Copy, bytes))
+/// Fills or copies the GPU's memory.
+pub(crate) fn within_device(stream: Stream) -> Item {
+    Item::Work(stream)
 }
 
 /// Copies, from and to what the addresses tell.
-pub(crate) fn copy(stream: Stream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Item {
+pub(crate) fn copy(stream: Stream, to: CUdeviceptr, from: CUdeviceptr) -> Item {
     let (to, from) = (
         End(CU_MEMORYTYPE_UNIFIED, to),
         End(CU_MEMORYTYPE_UNIFIED, from),
     );
-    ends(stream, &to, &from, bytes)
+    ends(stream, &to, &from)
 }
 
 /// Copies from one context to another, which is the GPU's own work if both are on the same.
-pub(crate) fn between(stream: Stream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Item {
+pub(crate) fn between(stream: Stream, to: CUdeviceptr, from: CUdeviceptr) -> Item {
     if device_of(to) == device_of(from) {
-        within_device(stream, bytes)
+        Item::Work(stream)
     } else {
-        pause(stream)
+        Item::Transfer
     }
 }
 
@@ -153,73 +134,53 @@ pub(crate) fn between(stream: Stream, to: CUdeviceptr, from: CUdeviceptr, bytes:
 pub(crate) fn several(
     to: Out<CUdeviceptr>,
     from: Out<CUdeviceptr>,
-    sizes: Out<usize>,
     stream: Stream,
     count: usize,
 ) -> Item {
-    let mut bytes: usize = 0;
-    let piece = |at| {
-        Some((
-            to.input().at(at)?,
-            from.input().at(at)?,
-            sizes.input().at(at)?,
-        ))
-    };
-    for (to, from, size) in (0..count).map_while(piece) {
-        if is_on_device(to) && is_on_device(from) {
-            bytes = bytes.saturating_add(size);
-        }
-    }
-    if bytes > 0 {
-        within_device(stream, bytes)
+    let piece = |at| Some((to.input().at(at)?, from.input().at(at)?));
+    let is_any = (0..count)
+        .map_while(piece)
+        .any(|(to, from)| is_on_device(to) && is_on_device(from));
+    if is_any {
+        Item::Work(stream)
     } else {
-        pause(stream)
+        Item::Transfer
     }
-}
-
-/// Copies this number of boxes, wherever they are.
-pub(crate) fn boxes(stream: Stream, count: usize) -> Item {
-    /// The bytes of one box, at most.
-    const BYTES: usize = 1 << 20;
-    within_device(stream, count.saturating_mul(BYTES))
 }
 
 /// Copies a rectangle.
 pub(crate) fn rectangle(copy: In<CUDA_MEMCPY2D>, stream: Stream) -> Item {
     let Some(copy) = copy.get() else {
-        return pause(stream);
+        return Item::Transfer;
     };
     let to = End(copy.dstMemoryType, copy.dstDevice);
     let from = End(copy.srcMemoryType, copy.srcDevice);
-    let bytes = copy.WidthInBytes.saturating_mul(copy.Height);
-    ends(stream, &to, &from, bytes)
+    ends(stream, &to, &from)
 }
 
 /// Copies a box.
 pub(crate) fn a_box(copy: In<CUDA_MEMCPY3D>, stream: Stream) -> Item {
     let Some(copy) = copy.get() else {
-        return pause(stream);
+        return Item::Transfer;
     };
     let to = End(copy.dstMemoryType, copy.dstDevice);
     let from = End(copy.srcMemoryType, copy.srcDevice);
-    let area = copy.WidthInBytes.saturating_mul(copy.Height);
-    ends(stream, &to, &from, area.saturating_mul(copy.Depth))
+    ends(stream, &to, &from)
 }
 
 /// Copies a box from one context to another.
 pub(crate) fn box_between(copy: In<CUDA_MEMCPY3D_PEER>, stream: Stream) -> Item {
     let Some(copy) = copy.get() else {
-        return pause(stream);
+        return Item::Transfer;
     };
     let to = End(copy.dstMemoryType, copy.dstDevice);
     let from = End(copy.srcMemoryType, copy.srcDevice);
-    let area = copy.WidthInBytes.saturating_mul(copy.Height);
     // No call tells where an array is.
     let are_apart = device_of(to.1) != device_of(from.1);
     if are_apart && to.has_address() && from.has_address() {
-        pause(stream)
+        Item::Transfer
     } else {
-        ends(stream, &to, &from, area.saturating_mul(copy.Depth))
+        ends(stream, &to, &from)
     }
 }
 
@@ -241,37 +202,10 @@ impl End {
     }
 }
 
-fn ends(stream: Stream, to: &End, from: &End, bytes: usize) -> Item {
+fn ends(stream: Stream, to: &End, from: &End) -> Item {
     if to.is_on_device() && from.is_on_device() {
-        within_device(stream, bytes)
+        Item::Work(stream)
     } else {
-        pause(stream)
+        Item::Transfer
     }
-}
-
-/// Estimates tell these apart from kernels, whose handles are addresses.
-#[derive(Clone, Copy)]
-enum Kind {
-    Fill = 1,
-    Copy = 2,
-}
-
-/// The time of that, until it was measured.
-fn moved(kind: Kind, bytes: usize) -> Work {
-    /// A rate below that of any GPU that can be shared.
-    const BYTES_PER_MICROSECOND: usize = 100_000;
-    const START: u64 = 5_000;
-    let microseconds = (bytes / BYTES_PER_MICROSECOND) as u64;
-    Work {
-        what: kind as u64,
-        size: rounded(bytes as u64),
-        is_chained: false,
-        guess: START.saturating_add(microseconds.saturating_mul(1000)),
-    }
-}
-
-/// Sizes that take about the same time are one: within an eighth.
-fn rounded(bytes: u64) -> u64 {
-    let below = bytes.checked_ilog2().unwrap_or(0).saturating_sub(3);
-    bytes >> below << below
 }

@@ -18,7 +18,7 @@ use crate::identity::gate;
 use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, here, nvml_usage, pools};
 use crate::memory::stacks;
 use crate::os::cells::Mapped;
-use crate::pacing::{self, UNKNOWN_NS, Work};
+use crate::pacing;
 
 /// The memory of a graph grows by multiples of this (research/gpu-memory.md).
 const STEP: u64 = 32 << 20;
@@ -312,13 +312,7 @@ pub(crate) fn launch(
     stream: Stream,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let work = || Work {
-        what: exec as u64,
-        size: 0,
-        is_chained: false,
-        guess: UNKNOWN_NS,
-    };
-    launched(exec, c"cuGraphLaunch", || pacing::paced(stream, work, call))
+    launched(exec, c"cuGraphLaunch", || pacing::paced(stream, call))
 }
 
 /// Makes a GPU's graphs give unused memory back.

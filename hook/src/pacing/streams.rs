@@ -1,96 +1,56 @@
-//! The streams of a GPU, and the work that was launched in each.
+//! The streams of a GPU in which this process launched.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
-use super::estimates::Key;
-use super::events::StreamEvents;
 use crate::driver::stream::{PER_THREAD, Stream};
-use crate::os;
-use crate::os::cells::{Fresh, Kept, Locked, zeroed};
+use crate::os::cells::{Fresh, Kept, zeroed};
+use crate::os::{self, Held, Lock};
 
 /// Slots of a table. Another table is added when all are taken.
 const SLOTS: usize = 128;
-/// The most tables. Work in still more streams at a time counts as estimated.
+/// The most tables. Launches in still more streams are not sampled.
 const MAX_TABLES: usize = 64;
 
-/// All streams in which work was launched.
+/// All of them.
 pub(super) struct Streams {
     slots: [StreamSlot; SLOTS],
     more: Kept<Streams>,
 }
 
-/// One stream. The fields that each launch reads are in one line of the processor's cache.
+/// One stream. All fields are in one line of the processor's cache.
 #[repr(C, align(64))]
 pub(super) struct StreamSlot {
     /// The name of its stream; 0 for none.
     name: AtomicU64,
-    /// The launches behind the last event: their number in the upper 16 bits, [`UNSURE`], estimated nanoseconds in the
-    /// lower 47.
-    pending: AtomicU64,
-    /// The kind of these launches, if all are of one kind.
-    kind: AtomicU64,
-    /// When all of these launches should be over, on the host's clock; 0 if only an event tells.
-    over: AtomicU64,
-    /// When these launches and all before them should be over.
-    busy: AtomicU64,
-    /// How many events were under way at the last look.
-    marked: AtomicUsize,
-    /// The stream was given something other than the GPU's work: time begins anew behind it.
-    is_broken: AtomicBool,
-    /// Its context may end now: only the thread that ends it touches the events.
-    is_closing: AtomicBool,
-    /// The number of launches that were let go on at once and are not measured.
+    /// The number of launches.
     launched: AtomicU32,
+    /// The value of `launched` at the last sample.
+    sampled: AtomicU32,
     /// Its context.
     context: AtomicU64,
     /// Its handle.
     handle: AtomicU64,
     /// The thread whose own it is; 0 for a stream of all threads.
     thread: AtomicU64,
-    /// When the work that is under way began at the earliest, on the host's clock.
+    /// When it was last seen to have work, on the host's clock.
     since: AtomicU64,
-    /// The value of `launched` at the last sample.
-    sampled: AtomicU32,
-    /// Held by the thread that records and asks. Only the thread that ends the stream waits for it.
-    marks: Locked<StreamEvents>,
+    /// Its context may end now: no other thread asks the driver of it.
+    is_closing: AtomicBool,
+    /// Held by the thread that asks the driver of it.
+    lock: Lock,
 }
 
 zeroed! { Streams { slots, more } }
-zeroed! { StreamSlot {
-    name, pending, kind, over, busy, marked, is_broken, is_closing, launched, context, handle, thread, since, sampled, marks
-} }
-
-/// In [`StreamSlot::kind`]: launches of different kinds.
-const MIXED: u64 = u64::MAX;
-/// In [`StreamSlot::pending`]: one launch.
-const ONE_LAUNCH: u64 = 1 << 48;
-/// In [`StreamSlot::pending`]: the time of some launches is not known well.
-const UNSURE: u64 = 1 << 47;
-
-/// The launches behind an event.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Pending {
-    /// Estimated nanoseconds.
-    pub(super) cost: u64,
-    /// The number of launches.
-    pub(super) count: u64,
-    /// Their kind, if there is one.
-    pub(super) key: Option<Key>,
-    /// Whether the time of some is not known well.
-    pub(super) is_unsure: bool,
-}
-
-zeroed! { Pending { cost, count, key, is_unsure } }
+zeroed! { StreamSlot { name, launched, sampled, context, handle, thread, since, is_closing, lock } }
 
 impl Streams {
     /// The slot of a stream in a context.
     #[inline]
     pub(super) fn slot(&self, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
         let name = name(stream, context);
-        let mut tables = self.tables();
-        let known = tables.find_map(|table| table.known(name));
+        let known = self.tables().find_map(|table| table.known(name));
         known.or_else(|| self.new_slot(name, stream, context))
     }
 
@@ -109,17 +69,10 @@ impl Streams {
 
     #[cold]
     fn new_slot(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
-        let mut tables = self.tables();
-        let found = tables.find_map(|table| table.slot_here(name, stream, context));
-        found.or_else(|| self.grown()?.slot_here(name, stream, context))
-    }
-
-    /// A free slot, or one in which nothing is under way and that then serves another stream.
-    fn slot_here(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
-        let free = |slot: &&StreamSlot| slot.take(name, stream, context);
-        let idle = |slot: &&StreamSlot| slot.is_idle() && slot.take_over(name, stream, context);
-        let found = self.slots_for(name).find(free);
-        found.or_else(|| self.slots_for(name).find(idle))
+        let found = self
+            .tables()
+            .find_map(|table| table.take(name, stream, context));
+        found.or_else(|| self.grown()?.take(name, stream, context))
     }
 
     fn tables(&self) -> impl Iterator<Item = &Self> {
@@ -128,28 +81,19 @@ impl Streams {
 
     /// One more table.
     #[cold]
-    fn grown(&self) -> Option<&Self> {
+    fn grown(&self) -> Option<&'static Self> {
         let last = self.tables().take(MAX_TABLES).last()?;
         let (new, _) = Fresh::zeroed().ok()?;
         last.more.exchange(None, new)
     }
 
-    /// The slot of a stream in a context, if anything was launched in it.
-    pub(super) fn find(&self, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
-        let name = name(stream, context);
-        self.each()
-            .find(|slot| slot.name.load(Ordering::Relaxed) == name)
-    }
-
     /// All that are in use.
     pub(super) fn each(&self) -> impl Iterator<Item = &StreamSlot> {
-        let slots = self.tables().flat_map(|table| &table.slots);
-        slots.filter(|slot| slot.name.load(Ordering::Relaxed) != 0)
+        self.tables()
+            .flat_map(|table| &table.slots)
+            .filter(|slot| slot.name.load(Ordering::Relaxed) != 0)
     }
 }
-
-/// The name of a stream that has ended while its work had not.
-const ENDED: u64 = u64::MAX;
 
 /// CU_STREAM_LEGACY.
 const LEGACY: u64 = 1;
@@ -165,38 +109,43 @@ fn name(stream: Stream, context: CUcontext) -> u64 {
     }
 }
 
+impl Streams {
+    /// A free slot, or that of a stream without work, which then serves this one.
+    fn take(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
+        let free = |slot: &&StreamSlot| slot.take(0, name, stream, context);
+        let unused = |slot: &&StreamSlot| slot.is_unused() && slot.take_over(name, stream, context);
+        let found = self.slots_for(name).find(free);
+        found.or_else(|| self.slots_for(name).find(unused))
+    }
+}
+
 impl StreamSlot {
-    fn take(&self, name: u64, stream: Stream, context: CUcontext) -> bool {
+    /// Becomes this stream's, if its name is `before`.
+    fn take(&self, before: u64, name: u64, stream: Stream, context: CUcontext) -> bool {
         let taken = self
             .name
-            .compare_exchange(0, name, Ordering::SeqCst, Ordering::SeqCst);
+            .compare_exchange(before, name, Ordering::SeqCst, Ordering::SeqCst);
         if taken.is_ok() {
-            self.describe(stream, context);
+            self.context.store(context as u64, Ordering::Relaxed);
+            self.handle.store(stream.handle as u64, Ordering::Relaxed);
+            let thread = if stream.is_own() { os::thread_id() } else { 0 };
+            self.thread.store(thread, Ordering::Relaxed);
         }
-        taken == Ok(0) || taken == Err(name)
+        taken.is_ok() || taken == Err(name)
     }
 
-    /// Becomes another stream's of the same context, whose the events are.
     fn take_over(&self, name: u64, stream: Stream, context: CUcontext) -> bool {
-        let taken = self.try_marks(|slot, marks| {
-            let is_free = marks.is_empty() && !slot.has_pending();
-            if !is_free || slot.context() != context as u64 {
-                return false;
-            }
-            marks.pass_on();
-            slot.is_broken.store(false, Ordering::Relaxed);
-            slot.name.store(name, Ordering::SeqCst);
-            slot.describe(stream, context);
-            true
-        });
-        taken == Some(true)
+        let Some(_held) = self.try_hold() else {
+            return false;
+        };
+        self.take(self.name.load(Ordering::Relaxed), name, stream, context)
     }
 
-    fn describe(&self, stream: Stream, context: CUcontext) {
-        self.context.store(context as u64, Ordering::Relaxed);
-        self.handle.store(stream.handle as u64, Ordering::Relaxed);
-        let thread = if stream.is_own() { os::thread_id() } else { 0 };
-        self.thread.store(thread, Ordering::Relaxed);
+    /// Whether its stream had no work for a while.
+    fn is_unused(&self) -> bool {
+        const WHILE_NS: u64 = 1_000_000_000;
+        let since = os::nanoseconds().saturating_sub(self.since());
+        self.launched() == 0 && since > WHILE_NS
     }
 
     /// The context of the stream.
@@ -221,167 +170,7 @@ impl StreamSlot {
         self.name.load(Ordering::Relaxed) == name(stream, context)
     }
 
-    /// Counts a launch. Returns the work since the last event.
-    #[inline]
-    pub(super) fn add(&self, key: Key, cost: u64) -> Pending {
-        let before = self.pending.fetch_add(cost | ONE_LAUNCH, Ordering::Relaxed);
-        self.added(before, key);
-        of_word(before.wrapping_add(cost | ONE_LAUNCH), key.number())
-    }
-
-    /// The same for a launch whose time is not known well.
-    #[cold]
-    pub(super) fn add_unsure(&self, key: Key, cost: u64) -> Pending {
-        let add = |word: u64| Some(word.wrapping_add(cost | ONE_LAUNCH) | UNSURE);
-        let added = self
-            .pending
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        let before = added.unwrap_or(0);
-        self.added(before, key);
-        of_word(before.wrapping_add(cost | ONE_LAUNCH), key.number())
-    }
-
-    #[inline]
-    fn added(&self, before: u64, key: Key) {
-        let kind = key.number();
-        if before == 0 {
-            self.kind.store(kind, Ordering::Relaxed);
-        } else if self.kind.load(Ordering::Relaxed) != kind {
-            self.kind.store(MIXED, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes when a launch should be over. Its time, `cost`, is known well, as are the times of all launches since the
-    /// last event.
-    #[inline]
-    pub(super) fn expect(&self, now: u64, cost: u64) {
-        // It begins some time after it was handed over, and behind what is there.
-        const LAUNCH_LATENCY_NS: u64 = 10_000;
-        let busy = self.busy.load(Ordering::Relaxed);
-        let over = busy
-            .max(now.saturating_add(LAUNCH_LATENCY_NS))
-            .saturating_add(cost);
-        self.busy.store(over, Ordering::Relaxed);
-        self.over.store(over, Ordering::Relaxed);
-    }
-
-    /// The time until the launches since the last event should be over.
-    pub(super) fn backlog(&self, now: u64) -> u64 {
-        self.over.load(Ordering::Relaxed).saturating_sub(now)
-    }
-
-    /// Whether there were launches since the last event, and the times of all are known well.
-    #[inline]
-    pub(super) fn is_light(&self) -> bool {
-        self.is_expected() && self.has_pending()
-    }
-
-    /// Whether no event marks the beginning of the work since the last event.
-    #[inline]
-    pub(super) fn is_expected(&self) -> bool {
-        self.expected() != 0
-    }
-
-    /// When the work since the last event should be over; 0 if only an event tells.
-    pub(super) fn expected(&self) -> u64 {
-        self.over.load(Ordering::Relaxed)
-    }
-
-    /// For how long it should be over; `None` if it should not, or if only an event tells.
-    pub(super) fn over_for(&self, now: u64) -> Option<u64> {
-        let over = self.over.load(Ordering::Relaxed);
-        (over != 0).then(|| now.checked_sub(over))?
-    }
-
-    /// The cost of the work since the last event, if that is known so well that it has no event of its own.
-    pub(super) fn light_cost(&self) -> Option<u64> {
-        let cost = self.pending_cost();
-        (self.is_expected() && cost > 0).then_some(cost)
-    }
-
-    pub(super) fn pending_cost(&self) -> u64 {
-        cost_of(self.pending.load(Ordering::Relaxed))
-    }
-
-    /// Whether the work launched since the last event is long enough to be worth another event.
-    pub(super) fn has_much_pending(&self) -> bool {
-        const WORTH_AN_EVENT_NS: u64 = 50_000;
-        let least = if self.is_expected() {
-            WORTH_AN_EVENT_NS
-        } else {
-            1
-        };
-        self.pending_cost() >= least
-    }
-
-    /// The work since the last event, which the caller has to see to from now on.
-    pub(super) fn take_pending(&self) -> Pending {
-        let kind = self.kind.load(Ordering::Relaxed);
-        self.over.store(0, Ordering::Relaxed);
-        of_word(self.pending.swap(0, Ordering::Relaxed), kind)
-    }
-
-    /// Counts work again that could not be marked, with the work that comes next.
-    pub(super) fn put_back(&self, work: Pending, expected: u64) {
-        let more = work.cost | work.count.wrapping_mul(ONE_LAUNCH);
-        let unsure = if work.is_unsure { UNSURE } else { 0 };
-        let add = |word: u64| Some(word.wrapping_add(more) | unsure);
-        let _ = self
-            .pending
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        self.kind.store(MIXED, Ordering::Relaxed);
-        self.over.store(expected, Ordering::Relaxed);
-    }
-
-    /// Whether there is work since the last event.
-    #[inline]
-    pub(super) fn has_pending(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether time begins with the next launch: nothing was under way at the last look, or something other than the
-    /// GPU's work is before it.
-    #[inline]
-    pub(super) fn is_idle(&self) -> bool {
-        !self.has_pending()
-            && (self.marked.load(Ordering::Relaxed) == 0 || self.is_broken.load(Ordering::Relaxed))
-    }
-
-    /// Whether nothing is under way, as far as was seen.
-    pub(super) fn is_done(&self) -> bool {
-        !self.has_pending() && self.marked.load(Ordering::Relaxed) == 0
-    }
-
-    /// Notes that time begins anew from here on.
-    pub(super) fn break_off(&self) {
-        self.is_broken.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether something other than the GPU's work is before the next launch; asked by the thread that begins anew.
-    pub(super) fn take_break(&self) -> bool {
-        self.is_broken.swap(false, Ordering::Relaxed)
-    }
-
-    /// Calls `use_them` with the events, unless another thread has them.
-    pub(super) fn try_marks<T>(
-        &self,
-        use_them: impl FnOnce(&Self, &mut StreamEvents) -> T,
-    ) -> Option<T> {
-        let mut marks = self.marks.try_hold()?;
-        if self.is_closing.load(Ordering::Relaxed) {
-            return None;
-        }
-        let returned = use_them(self, &mut marks);
-        self.marked.store(marks.count(), Ordering::Relaxed);
-        Some(returned)
-    }
-
-    /// Work began now, or some of it ended now.
-    pub(super) fn note(&self, now: u64) {
-        self.since.store(now, Ordering::Relaxed);
-    }
-
-    /// Counts a launch that is not measured.
+    /// Counts a launch.
     #[inline]
     pub(super) fn launch(&self) {
         // Relaxed: an estimate and nothing else. One that is lost to another thread's does no harm.
@@ -390,7 +179,7 @@ impl StreamSlot {
             .store(launched.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The number of such launches since the last sample.
+    /// The number of launches since the last sample.
     pub(super) fn launched(&self) -> u32 {
         let sampled = self.sampled.load(Ordering::Relaxed);
         let launched = self.launched.load(Ordering::Relaxed);
@@ -404,81 +193,38 @@ impl StreamSlot {
         count
     }
 
-    /// When work last began or ended.
+    /// When it was last seen to have work.
     pub(super) fn since(&self) -> u64 {
         self.since.load(Ordering::Relaxed)
     }
 
-    /// Notes that the stream ends while its work runs on: no event is recorded here any more. Returns the work without
-    /// an event behind it.
-    pub(super) fn end_stream(&self) -> u64 {
-        loop {
-            let lost = self.try_marks(|slot, marks| {
-                slot.name.store(ENDED, Ordering::SeqCst);
-                slot.thread.store(u64::MAX, Ordering::Relaxed);
-                let lost = slot.take_pending().cost;
-                slot.free_if_done(marks);
-                lost
-            });
-            match lost {
-                Some(lost) => break lost,
-                None if self.is_closing.load(Ordering::Relaxed) => break 0,
-                // Another thread is in the driver, for as long as an event takes.
-                None => os::nap(10_000),
-            }
-        }
+    /// It has work now.
+    pub(super) fn note(&self, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
     }
 
-    /// The slot is free again once its stream and all work in it have ended.
-    pub(super) fn free_if_done(&self, marks: &mut StreamEvents) {
-        if marks.is_empty() && self.name.load(Ordering::Relaxed) == ENDED {
-            marks.destroy();
-            self.free();
-        }
+    /// The right to ask the driver of the stream, unless another thread has it, or the context ends.
+    pub(super) fn try_hold(&self) -> Option<Held<'_>> {
+        let held = self.lock.try_hold()?;
+        // SeqCst: see `close`.
+        (!self.is_closing.load(Ordering::SeqCst)).then_some(held)
     }
 
-    fn free(&self) {
-        self.is_broken.store(false, Ordering::Relaxed);
+    /// The stream is about to end.
+    pub(super) fn free(&self) {
         self.name.store(0, Ordering::SeqCst);
     }
 
-    /// The context may end: until that is known no other thread touches the events.
+    /// The context may end: until that is known no other thread asks of the stream.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::SeqCst);
-        // Another thread may be in the driver, for as long as an event takes.
-        drop(self.marks.hold());
+        // Another thread may be in the driver, for as long as a question takes.
+        drop(self.lock.hold());
     }
 
-    /// It did not.
+    /// It has ended, or it has not.
     pub(super) fn reopen(&self) {
         self.is_closing.store(false, Ordering::SeqCst);
-    }
-
-    /// It did, with the events. Returns what was in flight here, and for how long at most.
-    pub(super) fn end(&self, now: u64) -> (u64, u64) {
-        self.close();
-        let mut marks = self.marks.hold();
-        let is_busy = self.has_pending() || !marks.is_empty();
-        let has_begun = marks.has_begun();
-        let lost = marks.forget().saturating_add(self.take_pending().cost);
-        self.marked.store(0, Ordering::Relaxed);
-        self.free();
-        self.reopen();
-        let time = now.saturating_sub(self.since.load(Ordering::Relaxed));
-        (lost, if is_busy && has_begun { time } else { 0 })
-    }
-}
-
-fn cost_of(word: u64) -> u64 {
-    word & UNSURE.wrapping_sub(1)
-}
-
-fn of_word(word: u64, kind: u64) -> Pending {
-    Pending {
-        cost: cost_of(word),
-        count: word >> 48,
-        key: Key::from_number(kind).filter(|_| kind != MIXED),
-        is_unsure: word & UNSURE != 0,
     }
 }
 

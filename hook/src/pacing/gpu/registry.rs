@@ -5,8 +5,8 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_policy::node::job_conf::MAX_GPUS;
 
-use super::super::job_cap::JobCap;
 use super::PacedGpu;
+use super::cap::Cap;
 use crate::driver::{cuda_queries, device};
 use crate::identity::share;
 use crate::ledger::device::ledger_of;
@@ -48,7 +48,7 @@ impl PacedGpu {
 
     /// Whether this is a fork's child in which nothing was launched yet.
     pub(super) fn is_wiped(&self) -> bool {
-        self.job_cap().is_none()
+        self.cap().is_none()
     }
 
     /// The GPU with this number, if anything was launched there and its time is limited.
@@ -88,9 +88,9 @@ fn meet(device: CUdevice, entry: &Kept<PacedGpu>) -> Result<Option<&'static Pace
 /// One of which this process has such a share.
 fn new(uuid: CUuuid, share: u32) -> Option<Fresh<PacedGpu>> {
     let ledger = ledger_of(&uuid)?;
-    let cap = Fresh::new(JobCap::new(ledger, share, uuid)).ok()?;
+    let cap = Fresh::new(Cap::new(ledger, share, uuid)).ok()?;
     // A child of a fork has no work on the GPU, no seat, and not the threads that held locks.
     let (gpu, _) = Fresh::<PacedGpu>::zeroed().ok()?;
-    gpu.job_cap.keep(cap.leaked());
+    gpu.cap.keep(cap.leaked());
     Some(gpu)
 }

@@ -1,19 +1,22 @@
-//! Launches on a GPU without turns: they do not wait and are not measured. A thread looks from time to time whether
-//! there is work.
+//! The sampling thread: it looks from time to time whether the GPU has work of this process. No launch is measured.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::CUcontext;
+use softmig_driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUcontext};
 
 use super::super::captures::{self, StreamGuard};
-use super::super::estimates::Key;
 use super::super::streams::StreamSlot;
-use super::super::work::RecordEvent;
-use super::{PacedGpu, Ticket};
+use super::cap::Cap;
+use super::{ASLEEP, AWAKE, PacedGpu};
 use crate::driver::context::within;
-use crate::driver::stream::{Stream, relaxed};
-use crate::os;
+use crate::driver::cuda_queries;
+use crate::driver::stream::relaxed;
+use crate::os::{self, Thread};
 
+/// The interval of samples for a program that is at work.
+const SAMPLE_EVERY_NS: u64 = 2_000_000;
+/// Longest futex wait.
+const FOR_EVER_NS: u64 = 3_600_000_000_000;
 /// A stream that was not used for this long has no work.
 const FORGET_AFTER_NS: u64 = 60_000_000_000;
 /// A stream that cannot be asked has work for this long after it was used.
@@ -68,7 +71,7 @@ impl Samples {
 
     /// The part of the time since the last sample that counts as work. A launch on an idle GPU takes a while to get
     /// there, and its end is seen a while late; neither counts.
-    fn counted(&mut self, now: u64, has_work: bool, launched: u32) -> u64 {
+    pub(super) fn counted(&mut self, now: u64, has_work: bool, launched: u32) -> u64 {
         /// Both times together, for each launch: less than was measured (research/gpu-time.md).
         const UNSEEN_PER_LAUNCH_NS: u64 = 3_000;
         /// After this many samples with work, there is always work before a launch.
@@ -100,81 +103,92 @@ fn scattered(now: u64) -> u64 {
     now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
+impl Thread for PacedGpu {
+    /// The sampling thread's work: it looks from time to time whether there is work, and sleeps while there is none.
+    fn run(&'static self) {
+        os::name_thread(c"softmig-samples");
+        let _exact = os::Exact::timers();
+        let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        // This thread must spoil no capture of the program's.
+        let _ = cuda_queries::cuThreadExchangeStreamCaptureMode(&mut mode);
+        let mut samples = Samples::default();
+        loop {
+            let is_steered = self.arbiter.is_steered();
+            self.is_free.store(is_steered, Ordering::SeqCst);
+            if self.sample(&mut samples, is_steered) {
+                let now = os::nanoseconds();
+                self.arbiter.want(now);
+                let ends_soon = !is_steered && self.cap().is_some_and(Cap::rests);
+                let most = if ends_soon {
+                    FIRST_INTERVAL_NS
+                } else {
+                    SAMPLE_EVERY_NS
+                };
+                os::nap(samples.interval(most, now));
+                continue;
+            }
+            if is_steered && self.stop_sampling() {
+                samples.wake();
+                continue;
+            }
+            self.arbiter.rest();
+            self.sleep();
+            samples.wake();
+        }
+    }
+}
+
 impl PacedGpu {
-    /// Lets a launch go on, and notes its stream.
-    #[inline]
-    pub(super) fn admit_at_once(&'static self, stream: Stream, key: Key) -> Ticket {
-        let slot = self.streams.slot(stream, self.context());
-        if let Some(slot) = slot {
-            slot.launch();
+    /// Waits for a launch, unless there was one.
+    fn sleep(&self) {
+        let asleep =
+            self.thread
+                .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
+        if asleep.is_ok() {
+            os::wait_until_changed(&self.thread, ASLEEP, FOR_EVER_NS);
         }
-        if !self.arbiter.is_sampling() {
-            // Either this thread sees that the sampling thread sleeps, or that thread sees this launch.
-            fence(Ordering::SeqCst);
-            self.arbiter.wake();
-        }
-        Ticket {
-            gpu: self,
-            slot,
-            stream,
-            key,
-            cost: 0,
-            event: RecordEvent::Never,
-            stands_for: 1,
-            is_sure: false,
-        }
+        self.thread.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Notes that the call of a launch has ended. If the call took long, the sampling thread may have found no work and
-    /// gone to sleep, so it is woken.
-    #[inline]
-    pub(super) fn launched_at_once(&self, slot: Option<&StreamSlot>) {
-        if self.arbiter.is_sampling() {
-            return;
-        }
-        if let Some(slot) = slot {
-            slot.launch();
-        }
-        fence(Ordering::SeqCst);
-        self.arbiter.wake();
-    }
-
-    /// Tells the arbiter whether there is work now. Returns whether there is, or was since the last time.
-    pub(super) fn sample(&self, samples: &mut Samples) -> bool {
+    /// Tells the arbiter whether there is work now, or charges it to the job's cap. Returns whether there is, or was since
+    /// the last time.
+    fn sample(&self, samples: &mut Samples, is_steered: bool) -> bool {
         let now = os::nanoseconds();
         let launched = self.take_launched(now);
         let has_work = self.has_work(samples.at, now);
         // Captured launches do not run.
         let ran = if captures::are_any() { 0 } else { launched };
-        let counted = samples.counted(now, has_work, ran);
+        let cap = self.cap().filter(|_| !is_steered);
+        let single = if cap.is_some_and(Cap::queues) { 0 } else { ran };
+        let counted = samples.counted(now, has_work, single);
         self.arbiter.tell_work(now, has_work, counted);
+        if let Some(cap) = cap {
+            cap.charge(now, counted, ran);
+        }
         has_work || launched > 0
     }
 
-    /// From now on each launch wakes the sampling thread. Returns whether a launch may have come too early to see that.
-    pub(super) fn stop_sampling(&self) -> bool {
+    /// From now on each launch calls the sampling thread. Returns whether a launch may have come too early to see that.
+    fn stop_sampling(&self) -> bool {
         /// Far longer than a processor takes to show others what it wrote.
         const VISIBLE_AFTER_NS: u64 = 50_000;
-        self.arbiter.set_sampling(false);
+        self.is_free.store(false, Ordering::SeqCst);
         os::nap(VISIBLE_AFTER_NS);
-        self.has_launched()
-    }
-
-    /// Whether anything was launched since the last sample.
-    pub(super) fn has_launched(&self) -> bool {
         self.streams.each().any(|slot| slot.launched() > 0)
     }
 
     /// The number of launches since the last sample. Notes when they were seen.
     fn take_launched(&self, now: u64) -> u32 {
-        let each = self.streams.each().map(|slot| {
-            let count = slot.take_launched();
-            if count > 0 {
-                slot.note(now);
-            }
-            count
-        });
-        each.fold(0, u32::saturating_add)
+        self.streams
+            .each()
+            .map(|slot| {
+                let count = slot.take_launched();
+                if count > 0 {
+                    slot.note(now);
+                }
+                count
+            })
+            .fold(0, u32::saturating_add)
     }
 
     /// Whether any of the streams that this process used of late has work just now, as the driver says. The streams that
@@ -186,14 +200,13 @@ impl PacedGpu {
                 self.streams
                     .each()
                     .filter(move |slot| (slot.since() >= last) == are_latest)
-                    .filter(move |slot| !slot.is_done() || slot.since() > recently)
+                    .filter(move |slot| slot.since() > recently)
             };
             // If there are too many streams, each sample asks others of them.
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
             let first = scattered(now).wrapping_mul(more.saturating_add(1)) >> 32;
             let mut asked = slots().skip(first as usize).take(MAX_SAMPLED);
-            // A thread that holds the events of a stream is at work there.
-            asked.any(|slot| slot.try_marks(|slot, _| is_busy(slot, now)).unwrap_or(true))
+            asked.any(|slot| is_busy(slot, now))
         };
         ask(true) || ask(false)
     }
@@ -201,9 +214,12 @@ impl PacedGpu {
 
 /// Whether a slot's stream has work. Another thread's own stream cannot be asked, and neither can one that captures.
 fn is_busy(slot: &StreamSlot, now: u64) -> bool {
+    // Where the context ends, that thread is at work there.
+    let Some(_held) = slot.try_hold() else {
+        return true;
+    };
     let Some(stream) = slot.stream() else {
-        let age = now.saturating_sub(slot.since());
-        return !slot.is_done() || age < ASSUME_WORK_NS;
+        return now.saturating_sub(slot.since()) < ASSUME_WORK_NS;
     };
     let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.

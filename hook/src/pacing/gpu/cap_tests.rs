@@ -1,0 +1,349 @@
+//! Tests of [`super`]: programs of many kinds on a simulated GPU, with the sampling thread's own arithmetic.
+
+use super::super::samples::Samples;
+use super::*;
+use crate::ledger::ledger_of_test;
+use core::num::NonZeroU64;
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000 * US;
+const S: u64 = 1_000 * MS;
+const START: u64 = 1_000 * S;
+const QUARTER: u32 = WHOLE / 4;
+
+fn caps<const N: usize>(share: u32) -> [Cap; N] {
+    let gpu = ledger_of_test().gpu(NonZeroU64::MIN).unwrap();
+    core::array::from_fn(|_| Cap::new(gpu, share, CUuuid { bytes: [0; 16] }))
+}
+
+/// A kernel of this length, or one that stays until so many launches come after it.
+#[derive(Clone, Copy, Debug)]
+enum Kernel {
+    Takes(u64),
+    AwaitsLaunches(usize),
+}
+use Kernel::{AwaitsLaunches, Takes};
+
+/// A process that launches kernels in turn, in so many streams.
+struct Process<'a> {
+    cap: &'a Cap,
+    kernels: &'a [Kernel],
+    /// It waits for each kernel, and so long after that.
+    pause: Option<u64>,
+    samples: Samples,
+    sample_at: u64,
+    launched: u32,
+    count: usize,
+    /// The kernels of each stream that are not done: the launches before, and what is left.
+    queues: Vec<VecDeque<(usize, Kernel)>>,
+    in_queues: usize,
+    /// The launches before the event, and its stream.
+    event: Cell<(usize, usize)>,
+    next_at: u64,
+    /// The driver tells of an end this late.
+    seen_until: u64,
+    since: Option<Since>,
+    longest: u64,
+    waits_from: u64,
+}
+
+struct Tail<'a> {
+    stream: usize,
+    count: usize,
+    queues: &'a [VecDeque<(usize, Kernel)>],
+    event: &'a Cell<(usize, usize)>,
+}
+
+impl StreamEnd for Tail<'_> {
+    fn is_busy(&self) -> bool {
+        !self.queues[self.stream].is_empty()
+    }
+
+    fn record(&self) -> bool {
+        self.event.set((self.count, self.stream));
+        true
+    }
+
+    fn is_reached(&self) -> bool {
+        let (count, stream) = self.event.get();
+        self.queues[stream]
+            .front()
+            .is_none_or(|(before, _)| *before >= count)
+    }
+}
+
+impl<'a> Process<'a> {
+    fn new(cap: &'a Cap, kernels: &'a [Kernel]) -> Self {
+        Self {
+            cap,
+            kernels,
+            pause: None,
+            samples: Samples::default(),
+            sample_at: u64::MAX,
+            launched: 0,
+            count: 0,
+            queues: vec![VecDeque::new()],
+            in_queues: 0,
+            event: Cell::new((0, 0)),
+            next_at: START,
+            seen_until: 0,
+            since: None,
+            longest: 0,
+            waits_from: 0,
+        }
+    }
+
+    fn in_streams(self, streams: usize) -> Self {
+        Self {
+            queues: vec![VecDeque::new(); streams],
+            ..self
+        }
+    }
+
+    fn waiting(self, pause: u64) -> Self {
+        Self {
+            pause: Some(pause),
+            ..self
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.in_queues > 0
+    }
+
+    /// Launches if it may, as `PacedGpu::wait_for_cap` does.
+    fn launch(&mut self, now: u64) {
+        if now < self.next_at || self.pause.is_some() && self.is_busy() {
+            return;
+        }
+        if self.since.is_none() {
+            self.waits_from = now;
+        }
+        let stream = self.count % self.queues.len();
+        let since = self.since.get_or_insert_with(|| Since::now(now));
+        let tail = Tail {
+            stream,
+            count: self.count,
+            queues: &self.queues,
+            event: &self.event,
+        };
+        if let Some(nap) = self.cap.look(now, since, &tail) {
+            self.next_at = now + nap;
+            return;
+        }
+        self.since = None;
+        self.longest = self.longest.max(now - self.waits_from);
+        let kernel = self.kernels[self.count % self.kernels.len()];
+        self.queues[stream].push_back((self.count, kernel));
+        self.in_queues += 1;
+        self.count += 1;
+        self.launched += 1;
+        self.next_at = now + 3 * US;
+        if self.sample_at == u64::MAX {
+            self.samples.wake();
+            self.sample_at = now + 20 * US;
+        }
+    }
+
+    fn sample(&mut self, now: u64) {
+        if now < self.sample_at || self.sample_at == u64::MAX {
+            return;
+        }
+        let launched = std::mem::take(&mut self.launched);
+        let has_work = self.is_busy() || now < self.seen_until;
+        let single = if self.cap.queues() { 0 } else { launched };
+        let counted = self.samples.counted(now, has_work, single);
+        self.cap.charge(now, counted, launched);
+        self.sample_at = if has_work || launched > 0 {
+            let most = if self.cap.rests() { MS / 8 } else { 2 * MS };
+            now + self.samples.interval(most, now)
+        } else {
+            u64::MAX
+        };
+    }
+}
+
+/// The parts of the GPU's time that the processes had in each of so many tenths of a second.
+fn run(processes: &mut [Process<'_>], tenths: usize) -> Vec<f64> {
+    run_from(START, processes, tenths)
+}
+
+fn run_from(start: u64, processes: &mut [Process<'_>], tenths: usize) -> Vec<f64> {
+    /// The GPU's own time slice between processes.
+    const SLICE: u64 = 2 * MS;
+    const STEP: u64 = 5 * US;
+    let mut parts = vec![0.0; tenths];
+    let (mut turn, mut left) = (0, SLICE);
+    for now in (start..start + tenths as u64 * 100 * MS).step_by(STEP as usize) {
+        for process in processes.iter_mut() {
+            process.launch(now);
+            process.sample(now);
+        }
+        if left == 0 || !processes[turn].is_busy() {
+            left = SLICE;
+            let next = (1..=processes.len()).map(|by| (turn + by) % processes.len());
+            turn = next
+                .clone()
+                .find(|&at| processes[at].is_busy())
+                .unwrap_or(turn);
+        }
+        let process = &mut processes[turn];
+        let Some(queue) = process.queues.iter_mut().find(|queue| !queue.is_empty()) else {
+            continue;
+        };
+        left = left.saturating_sub(STEP);
+        parts[((now - start) / (100 * MS)) as usize] += STEP as f64 / (100 * MS) as f64;
+        let count = process.count;
+        let (before, kernel) = &mut queue[0];
+        let is_over = match kernel {
+            Takes(time) => {
+                *time = time.saturating_sub(STEP);
+                *time == 0
+            }
+            AwaitsLaunches(more) => count > *before + *more,
+        };
+        if is_over {
+            queue.pop_front();
+            process.in_queues -= 1;
+            if let Some(pause) = process.pause {
+                process.seen_until = now + 8 * US;
+                process.next_at = process.seen_until + pause;
+            }
+        }
+    }
+    parts
+}
+
+fn mean(parts: &[f64]) -> f64 {
+    parts.iter().sum::<f64>() / parts.len() as f64
+}
+
+/// The most of any second.
+fn most(parts: &[f64]) -> f64 {
+    parts.windows(10).map(mean).fold(0.0, f64::max)
+}
+
+const KERNELS: [&[Kernel]; 6] = [
+    &[Takes(20 * US)],
+    &[Takes(100 * US)],
+    &[Takes(MS)],
+    &[Takes(20 * MS)],
+    &[Takes(200 * MS)],
+    &[
+        Takes(20 * US),
+        Takes(20 * US),
+        Takes(20 * US),
+        Takes(20 * MS),
+    ],
+];
+
+fn longest(kernels: &[Kernel]) -> f64 {
+    let times = kernels.iter().map(|kernel| match kernel {
+        Takes(time) => *time,
+        AwaitsLaunches(_) => 0,
+    });
+    times.max().unwrap() as f64 / S as f64
+}
+
+#[test]
+fn a_busy_program_has_its_share_over_ten_seconds() {
+    for share in [WHOLE / 8, QUARTER, WHOLE / 2] {
+        let asked = f64::from(share) / f64::from(WHOLE);
+        for kernels in KERNELS {
+            let [cap] = caps(share);
+            let parts = run(&mut [Process::new(&cap, kernels)], 200);
+            let got = mean(&parts[100..]);
+            let above = most(&parts[10..]) - asked;
+            println!("{asked} {kernels:?}: {got:.3}, at most {above:.3} more");
+            assert!((got - asked).abs() < 0.03, "{asked} {kernels:?}: {got}");
+            assert!(
+                above < longest(kernels) + 0.05,
+                "{asked} {kernels:?}: {above}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_a_program_did_before_does_not_count_later() {
+    for before in KERNELS {
+        for kernels in KERNELS {
+            let [cap] = caps(QUARTER);
+            let mut process = Process::new(&cap, before);
+            run(std::slice::from_mut(&mut process), 50);
+            process.kernels = kernels;
+            let parts = run_from(START + 5 * S, std::slice::from_mut(&mut process), 200);
+            let got = mean(&parts[100..]);
+            println!(
+                "{before:?}, {kernels:?}: {got:.3}, first {:.3}",
+                mean(&parts[..100])
+            );
+            assert!((got - 0.25).abs() < 0.03, "{before:?}, {kernels:?}: {got}");
+            let first = mean(&parts[..100]);
+            let most = 0.25 + 0.3 + 10.0 * longest(kernels) / 10.0;
+            assert!(first < most, "{before:?}, {kernels:?}: {first}");
+        }
+    }
+}
+
+#[test]
+fn a_program_with_many_streams_has_its_share() {
+    for streams in [2, 30, 300] {
+        let [cap] = caps(QUARTER);
+        let process = Process::new(&cap, &[Takes(MS)]).in_streams(streams);
+        let got = mean(&run(&mut [process], 200)[100..]);
+        assert!((got - 0.25).abs() < 0.02, "{streams}: {got}");
+    }
+}
+
+#[test]
+fn a_program_that_waits_for_each_kernel_has_its_share_or_its_own_pace() {
+    for (kernel, pause, own) in [(20 * US, 0, 0.7), (MS, 0, 0.97), (MS, 9 * MS, 0.1)] {
+        let [cap] = caps(QUARTER);
+        let kernels = [Takes(kernel)];
+        let process = Process::new(&cap, &kernels).waiting(pause);
+        let got = mean(&run(&mut [process], 100)[20..]);
+        let asked = f64::min(0.25, own);
+        assert!((got - asked).abs() < 0.03, "{kernel} {pause}: {got}");
+    }
+}
+
+#[test]
+fn several_processes_have_the_share_together() {
+    for kernel in [20 * US, MS, 20 * MS] {
+        let caps: [_; 4] = caps(QUARTER);
+        let kernels = [Takes(kernel)];
+        let mut all = caps.each_ref().map(|cap| Process::new(cap, &kernels));
+        let got = mean(&run(&mut all, 200)[100..]);
+        println!("{kernel}: {got:.3}");
+        assert!((got - 0.25).abs() < 0.02, "{kernel}: {got}");
+    }
+}
+
+#[test]
+fn launches_that_work_in_flight_waits_for_go_on() {
+    const SOME: Kernel = Takes(MS);
+    let blocked: Vec<_> = std::iter::once(AwaitsLaunches(60))
+        .chain([SOME; 59])
+        .collect();
+    for before in KERNELS {
+        for streams in [1, 2] {
+            let [cap] = caps(QUARTER);
+            let mut process = Process::new(&cap, before).in_streams(streams);
+            run(std::slice::from_mut(&mut process), 50);
+            process.kernels = &blocked;
+            process.longest = 0;
+            let begun = process.count;
+            run_from(START + 5 * S, std::slice::from_mut(&mut process), 100);
+            let rounds = (process.count - begun) / blocked.len();
+            let longest = process.longest / MS;
+            println!("{before:?}, {streams} streams: {rounds} rounds, {longest} ms at most");
+            assert!(
+                rounds >= 3 && longest < 10_000,
+                "{before:?}: {rounds}, {longest} ms"
+            );
+        }
+    }
+}
