@@ -12,13 +12,13 @@ use softmig_driver_sys::cuda::{CUcontext, CUctx_st, CUstream};
 use super::arbiter_client::ArbiterClient;
 use super::captures::wait_for_others;
 use super::streams::{StreamSlot, Streams};
-use crate::driver::context::{self, are_several_contexts};
+use crate::driver::context::{self, are_several_contexts, in_context_of};
 use crate::driver::stream::{Stream, relaxed};
 use crate::identity::message::Message;
 use crate::identity::{gate, log};
 use crate::os::cells::{Kept, Locked, zeroed};
 use crate::os::{self, Errno};
-use cap::{Cap, Since};
+use cap::{Cap, Wait};
 use progress::{End, Progress};
 
 /// One GPU; nothing is known of it when all is zero. The fields of each launch come first, in one line of the processor's
@@ -66,7 +66,7 @@ impl PacedGpu {
         if !is_free {
             self.wake();
         }
-        Ticket(self)
+        Ticket { gpu: self, stream }
     }
 
     /// Waits until a launch may go on, where the sampling thread sleeps or the cap holds.
@@ -84,24 +84,37 @@ impl PacedGpu {
         }
     }
 
-    /// After the launch. If the call took long, the sampling thread may have found no work.
+    /// After the launch.
     #[inline]
-    fn launched(&self) {
+    fn launched(&self, stream: Stream) {
         if !self.is_free.load(Ordering::Relaxed) {
-            self.wake();
+            self.launched_watched(stream);
+        }
+    }
+
+    /// The same where the sampling thread sleeps or the cap holds. If the call took long, that thread may have found no work.
+    #[cold]
+    fn launched_watched(&self, stream: Stream) {
+        let _errno = Errno::save();
+        self.wake();
+        if let Some(cap) = self.cap()
+            && !self.arbiter.is_steered()
+            && !stream.is_capturing()
+        {
+            cap.launched(&End { gpu: self, stream });
         }
     }
 
     /// Waits until the cap lets a launch go on.
     fn wait_for_cap(&self, cap: &Cap, stream: Stream) {
-        let mut since = Since::now(os::nanoseconds());
+        let mut wait = Wait::new(os::nanoseconds());
         let mut exact = None;
         let end = End { gpu: self, stream };
-        while let Some(time) = cap.look(os::nanoseconds(), &mut since, &end) {
+        while let Some(time) = cap.look(os::nanoseconds(), &mut wait, &end) {
             exact.get_or_insert_with(os::Exact::timers);
             os::nap(time);
         }
-        if since.has_overrun {
+        if wait.has_overrun {
             self.note_overrun();
         }
     }
@@ -217,12 +230,20 @@ impl PacedGpu {
 
 /// A launch that may go on.
 #[derive(Clone, Copy)]
-pub(crate) struct Ticket(&'static PacedGpu);
+pub(crate) struct Ticket {
+    gpu: &'static PacedGpu,
+    stream: Stream,
+}
 
 impl Ticket {
     /// After the launch.
     #[inline]
     pub(crate) fn launched(self) {
-        self.0.launched();
+        let Self { gpu, stream } = self;
+        if stream.may_be_elsewhere() {
+            in_context_of(stream.handle, || gpu.launched(stream));
+        } else {
+            gpu.launched(stream);
+        }
     }
 }

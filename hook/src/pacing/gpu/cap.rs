@@ -4,33 +4,37 @@
 //! ([`Pace`]). A launch goes on while the word has credit, and while no more is in flight than the credit pays for. As no
 //! launch is measured, that is reckoned with the time that launches took of late.
 //!
-//! What is in flight may wait for the launch that waits here. So a launch also goes on when nothing ended for much longer than
-//! it should take ([`Cap::patience`]). How long that is, is learned from the ends that are seen: a stream that is idle, or an
-//! event behind what is in flight.
+//! What is in flight may wait for the launch that waits here. So a launch also goes on when nothing ended for much longer than it
+//! should take ([`Flight::patience`]). How long that is, is learned from the ends that are seen: of events behind some of the
+//! launches, or when the GPU is idle. An end just after a launch that went on so teaches nothing: it may have waited for that.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 use softmig_region::{GpuLedger, Pace, Rate};
+
+use crate::os::cells::Locked;
 
 /// Credit of a job that was idle, on the clock.
 const BURST_NS: u64 = 20_000_000;
 /// A job without credit goes on with this much of it, on the clock: the GPU then does not wait for each launch.
 const RESUME_CREDIT_NS: i64 = 10_000_000;
 /// The most launches in flight.
-const MOST_LAUNCHES: u64 = 64;
-/// The bounds of [`Cap::patience`].
+const MOST_LAUNCHES: u64 = 32;
+/// The bounds of [`Flight::patience`].
 const PATIENCE_NS: [u64; 2] = [20_000_000, 1_000_000_000];
 /// The same after some launches in a row that went on although they had to wait: the work in flight does wait for them.
-const SHORT_PATIENCE_NS: u64 = 5_000_000;
-/// A launch that waits longer has an event behind what is in flight.
-const EVENT_AFTER_NS: u64 = 2_000_000;
+const SHORT_PATIENCE_NS: u64 = 10_000_000;
+/// Work that ends this soon after such a launch may have waited for it.
+const SOON_NS: u64 = 4_000_000;
+/// How long a launch takes of which nothing is known: few kernels take longer.
+const UNKNOWN_NS: u64 = 30_000_000;
 /// The bounds of naps between two looks.
 const SHORT_NAP_NS: u64 = 20_000;
 const LONG_NAP_NS: u64 = 500_000;
-/// How long a launch takes of which nothing is known: few kernels take longer.
-const UNKNOWN_NS: u64 = 30_000_000;
+/// The events of a GPU.
+pub(super) const EVENTS: usize = 16;
 
 /// The cap on one GPU.
 pub(super) struct Cap {
@@ -39,17 +43,8 @@ pub(super) struct Cap {
     uuid: CUuuid,
     /// Whether the credit was used up, and launches wait for [`RESUME_CREDIT_NS`].
     rests: AtomicBool,
-    /// Launches since the last end that was seen.
-    in_flight: AtomicU32,
-    /// How long each launch took between the last two ends that were seen; 0 while nothing is known.
-    expected: AtomicU64,
-    /// When the last end was seen, or the first launch that is in flight went on.
-    begun: AtomicU64,
-    /// Launches in a row that went on although they had to wait.
-    overruns: AtomicU32,
-    /// The launches of [`Cap::in_flight`] before the event that was recorded; 0 without one.
-    before_event: AtomicU32,
-    /// Whether the stream was busy when the most were in flight: launches do not wait for each other.
+    flight: Locked<Flight>,
+    /// Whether launches were queued behind each other of late, so that the GPU does not wait for each.
     queues: AtomicBool,
     /// GPU time of late in nanoseconds, and the launches in it, of which [`LAUNCH`] is one. Both fade alike.
     time: AtomicU64,
@@ -61,46 +56,115 @@ const LAUNCH: u64 = 1 << 20;
 /// The GPU time after which what was before counts for little.
 const OF_LATE_NS: u64 = 16_000_000;
 
-/// A launch's stream, as far as its work was launched.
+/// The launches in flight, and what is known of their times.
+#[derive(Clone, Copy, Default)]
+struct Flight {
+    /// The number of launches.
+    launched: u64,
+    /// The first so many have ended.
+    ended: u64,
+    /// When the last end was seen, or the first launch that is in flight went on.
+    since: u64,
+    /// How long each launch took between the last two ends; 0 while nothing is known.
+    expected: u64,
+    /// Launches in a row that went on although they had to wait, and when the last did.
+    overruns: u32,
+    overran: u64,
+    /// The launches before each event; 0 for one that is free.
+    events: [u64; EVENTS],
+}
+
+/// A launch's stream, and the GPU's events.
 pub(super) trait StreamEnd {
     /// Whether it has work.
     fn is_busy(&self) -> bool;
-    /// Records an event behind its work, of which there is one for the GPU; false if that cannot be done.
-    fn record(&self) -> bool;
-    /// Whether the event that was recorded last was reached, in whichever stream.
-    fn is_reached(&self) -> bool;
+    /// Records the event of this number behind its work; false if that cannot be done.
+    fn record(&self, event: usize) -> bool;
+    /// Whether that event was reached, in whichever stream it is.
+    fn is_reached(&self, event: usize) -> bool;
 }
 
-/// Since when a launch waits.
-pub(super) struct Since {
-    begun: u64,
-    /// The same, without what was only a wait for credit.
-    time: u64,
-    /// Whether it did not go on at once.
-    pub(super) has_napped: bool,
+/// The wait of a launch.
+pub(super) struct Wait {
+    /// Since when, without what was only a wait for credit.
+    since: u64,
+    nap: u64,
     /// Whether it went on although it had to wait.
     pub(super) has_overrun: bool,
 }
 
-impl Since {
-    pub(super) fn now(now: u64) -> Self {
+impl Wait {
+    pub(super) fn new(now: u64) -> Self {
         Self {
-            begun: now,
-            time: now,
-            has_napped: false,
+            since: now,
+            nap: 0,
             has_overrun: false,
         }
     }
 }
 
-/// Whether a launch may go on.
-enum Admission {
-    /// It may.
-    Now,
-    /// Not before its stream is idle.
-    WhenIdle,
-    /// Not before this many nanoseconds.
-    After(u64),
+impl Flight {
+    fn in_flight(&self) -> u64 {
+        self.launched.saturating_sub(self.ended)
+    }
+
+    fn launch(&mut self, now: u64) {
+        if self.in_flight() == 0 {
+            self.since = now;
+        }
+        self.launched = self.launched.saturating_add(1);
+    }
+
+    /// The first so many launches have ended. `was_busy` tells whether they kept the GPU busy until now.
+    fn end(&mut self, now: u64, ended: u64, was_busy: bool) {
+        let count = ended.saturating_sub(self.ended);
+        let time = now.saturating_sub(self.since).checked_div(count);
+        self.ended = self.ended.max(ended);
+        self.since = now;
+        for event in &mut self.events {
+            if *event <= ended {
+                *event = 0;
+            }
+        }
+        let is_own = now.saturating_sub(self.overran) > SOON_NS;
+        if let Some(time) = time.filter(|_| was_busy && is_own) {
+            self.expected = time.max(1);
+            if time > SHORT_PATIENCE_NS {
+                self.overruns = 0;
+            }
+        }
+    }
+
+    /// Looks which events were reached.
+    fn look(&mut self, now: u64, stream: &impl StreamEnd) {
+        let recorded = self
+            .events
+            .iter()
+            .enumerate()
+            .filter(|(_, launches)| **launches > 0);
+        let reached = recorded.filter(|(event, _)| stream.is_reached(*event));
+        if let Some(ended) = reached.map(|(_, launches)| *launches).max() {
+            self.end(now, ended, true);
+        }
+    }
+
+    /// For how long nothing may end while a launch waits: much longer than what is in flight should take, and less after launches
+    /// in a row went on without that.
+    fn patience(&self) -> u64 {
+        let [least, most] = PATIENCE_NS;
+        let expected = if self.expected == 0 {
+            UNKNOWN_NS
+        } else {
+            self.expected
+        };
+        let events = self.events.iter().copied();
+        let next = events.filter(|launches| *launches > self.ended).min();
+        let until_next = next.map_or(1, |next| next.saturating_sub(self.ended));
+        let next = expected.saturating_mul(until_next).saturating_mul(2);
+        let long = expected.saturating_mul(4).clamp(least, most).max(next);
+        let shorter = long.checked_shr(self.overruns.saturating_sub(1));
+        shorter.unwrap_or(0).max(SHORT_PATIENCE_NS)
+    }
 }
 
 impl Cap {
@@ -114,11 +178,7 @@ impl Cap {
             },
             uuid,
             rests: AtomicBool::new(false),
-            in_flight: AtomicU32::new(0),
-            expected: AtomicU64::new(0),
-            begun: AtomicU64::new(0),
-            overruns: AtomicU32::new(0),
-            before_event: AtomicU32::new(0),
+            flight: Locked::new(Flight::default()),
             queues: AtomicBool::new(false),
             time: AtomicU64::new(0),
             launches: AtomicU64::new(0),
@@ -130,108 +190,85 @@ impl Cap {
         &self.uuid
     }
 
-    /// Whether a launch may go on, which is counted then.
-    fn admit(&self, now: u64) -> Admission {
+    /// One look of a launch that waits. Returns how long it naps before the next, or `None` if it goes on.
+    pub(super) fn look(&self, now: u64, wait: &mut Wait, stream: &impl StreamEnd) -> Option<u64> {
+        let mut flight = self.flight.hold();
         let credit = self.pace.credit(now, self.rate);
-        // Relaxed: one thread more or less that rests.
-        let rests = self.rests.load(Ordering::Relaxed);
-        let least = if rests { RESUME_CREDIT_NS } else { 1 };
-        if credit < least {
-            self.rests.store(true, Ordering::Relaxed);
-            return Admission::After(RESUME_CREDIT_NS.saturating_sub(credit).unsigned_abs());
-        }
-        if rests {
-            self.rests.store(false, Ordering::Relaxed);
-        }
-        let time = self.rate.on_gpu(credit.unsigned_abs());
-        // One at a time until it is known how long they take.
-        let each = match self.expected.load(Ordering::Relaxed) {
-            0 => u64::MAX,
-            known => known.max(self.launch_time()),
-        };
-        let most = time.checked_div(each).unwrap_or(0).clamp(1, MOST_LAUNCHES);
-        // Relaxed: a number and nothing else.
-        let counted = self
-            .in_flight
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-                (u64::from(count) < most).then(|| count.saturating_add(1))
-            });
-        match counted {
-            Ok(before) => {
-                if before == 0 {
-                    self.begun.store(now, Ordering::Relaxed);
-                }
-                Admission::Now
+        let least = if self.rests() { RESUME_CREDIT_NS } else { 1 };
+        let has_credit = credit >= least;
+        self.rests.store(!has_credit, Ordering::Relaxed);
+        if has_credit {
+            if flight.in_flight() >= self.most(&flight, credit.unsigned_abs()) && !stream.is_busy()
+            {
+                let launched = flight.launched;
+                flight.end(now, launched, wait.nap > 0);
+                self.queues.store(wait.nap > 0, Ordering::Relaxed);
             }
-            Err(_) => Admission::WhenIdle,
-        }
-    }
-
-    /// One look of a launch that waits since `since`, which moves on while only time is missing. Returns how long it naps before
-    /// the next, or `None` if it goes on.
-    pub(super) fn look(&self, now: u64, since: &mut Since, stream: &impl StreamEnd) -> Option<u64> {
-        let nap = match self.admit(now) {
-            Admission::Now => return None,
-            Admission::WhenIdle if !stream.is_busy() => {
-                self.ended(now, u32::MAX, since.has_napped);
-                self.in_flight.store(1, Ordering::Relaxed);
+            if flight.in_flight() < self.most(&flight, credit.unsigned_abs()) {
+                flight.launch(now);
                 return None;
             }
-            Admission::WhenIdle => {
-                (now.saturating_sub(since.begun) / 4).clamp(SHORT_NAP_NS, LONG_NAP_NS)
-            }
-            Admission::After(time) => time.clamp(SHORT_NAP_NS, LONG_NAP_NS),
-        };
-        since.has_napped = true;
-        if !self.pace.is_at_work(now) {
-            // Only time is missing, or the work has just begun.
-            since.time = now;
-            self.overruns.store(0, Ordering::Relaxed);
-            if !stream.is_busy() {
-                self.in_flight.store(0, Ordering::Relaxed);
-                self.before_event.store(0, Ordering::Relaxed);
-            }
-        } else if now.saturating_sub(since.begun) > EVENT_AFTER_NS {
-            self.look_for_end(now, stream);
         }
-        if now.saturating_sub(since.time) > self.patience() {
-            // Relaxed, and below: estimates and nothing else.
-            self.overruns.fetch_add(1, Ordering::Relaxed);
-            self.in_flight.fetch_add(1, Ordering::Relaxed);
-            since.has_overrun = true;
+        if self.pace.is_at_work(now) {
+            flight.look(now, stream);
+        } else {
+            // Only time is missing, or the work has just begun.
+            wait.since = now;
+            flight.overruns = 0;
+        }
+        if now.saturating_sub(wait.since) > flight.patience() {
+            flight.overruns = flight.overruns.saturating_add(1);
+            flight.overran = now;
+            flight.launch(now);
+            wait.has_overrun = true;
             return None;
         }
-        Some(nap)
+        let missing = RESUME_CREDIT_NS.saturating_sub(credit).unsigned_abs();
+        wait.nap = match has_credit {
+            true => wait.nap.saturating_mul(2).clamp(SHORT_NAP_NS, LONG_NAP_NS),
+            false => missing.clamp(SHORT_NAP_NS, LONG_NAP_NS),
+        };
+        Some(wait.nap)
     }
 
-    /// Whether the event was reached, or there is a new one behind what is in flight.
-    fn look_for_end(&self, now: u64, stream: &impl StreamEnd) {
-        match self.before_event.load(Ordering::Relaxed) {
-            0 if stream.is_busy() && stream.record() => {
-                let in_flight = self.in_flight.load(Ordering::Relaxed);
-                self.before_event.store(in_flight, Ordering::Relaxed);
-            }
-            0 => {}
-            count if stream.is_reached() => self.ended(now, count, true),
-            _ => {}
+    /// The launches that may be in flight: what the credit pays for, one at a time until it is known how long they take.
+    fn most(&self, flight: &Flight, credit: u64) -> u64 {
+        let each = if flight.expected == 0 {
+            u64::MAX
+        } else {
+            flight.expected
+        };
+        let most = self
+            .rate
+            .on_gpu(credit)
+            .checked_div(each.max(self.launch_time()));
+        most.unwrap_or(0).clamp(1, MOST_LAUNCHES)
+    }
+
+    /// After a launch: an event behind the first, the second, the fourth and so on of those in flight tells when it ends.
+    pub(super) fn launched(&self, stream: &impl StreamEnd) {
+        let mut flight = self.flight.hold();
+        let launched = flight.launched;
+        if !flight.in_flight().is_power_of_two() && flight.overruns == 0 {
+            return;
+        }
+        let free = flight
+            .events
+            .iter_mut()
+            .enumerate()
+            .find(|(_, launches)| **launches == 0);
+        if let Some((event, launches)) = free
+            && stream.record(event)
+        {
+            *launches = launched;
         }
     }
 
-    /// The first launches in flight have ended, so many of them. `waited` tells whether they kept the GPU busy until now.
-    fn ended(&self, now: u64, count: u32, waited: bool) {
-        let begun = self.begun.swap(now, Ordering::Relaxed);
-        let in_flight = self.in_flight.load(Ordering::Relaxed);
-        let count = in_flight.min(count);
-        self.before_event.store(0, Ordering::Relaxed);
-        self.in_flight.fetch_sub(count, Ordering::Relaxed);
-        self.queues.store(waited, Ordering::Relaxed);
-        let time = now.saturating_sub(begun).checked_div(count.into());
-        if let Some(time) = time.filter(|_| waited) {
-            self.expected.store(time.max(1), Ordering::Relaxed);
-            if time > SHORT_PATIENCE_NS {
-                self.overruns.store(0, Ordering::Relaxed);
-            }
-        }
+    /// The sampling thread found no work: nothing is in flight.
+    pub(super) fn idle(&self) {
+        let mut flight = self.flight.hold();
+        flight.ended = flight.launched;
+        flight.events = [0; EVENTS];
     }
 
     /// Whether launches were queued behind each other of late, so that the GPU does not wait for each.
@@ -251,22 +288,9 @@ impl Cap {
         time.checked_div(launches).unwrap_or(u64::MAX)
     }
 
-    /// For how long nothing may end while a launch waits: much longer than what is in flight should take, and less after launches
-    /// in a row went on without that.
+    /// For how long a stream that is to end is waited for.
     pub(super) fn patience(&self) -> u64 {
-        let [least, most] = PATIENCE_NS;
-        let expected = match self.expected.load(Ordering::Relaxed) {
-            0 => UNKNOWN_NS,
-            known => known,
-        };
-        let in_flight = self.in_flight.load(Ordering::Relaxed).saturating_add(1);
-        let long = expected.saturating_mul(4).saturating_mul(in_flight.into());
-        let in_row = self.overruns.load(Ordering::Relaxed);
-        let shorter = long
-            .clamp(least, most)
-            .checked_shr(in_row.saturating_sub(1))
-            .unwrap_or(0);
-        shorter.max(SHORT_PATIENCE_NS)
+        self.flight.hold().patience()
     }
 
     /// Charges the `time` before `now` in which the GPU worked for this process, and notes the launches since the last time.

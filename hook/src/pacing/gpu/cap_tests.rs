@@ -39,12 +39,12 @@ struct Process<'a> {
     /// The kernels of each stream that are not done: the launches before, and what is left.
     queues: Vec<VecDeque<(usize, Kernel)>>,
     in_queues: usize,
-    /// The launches before the event, and its stream.
-    event: Cell<(usize, usize)>,
+    /// The launches before each event, and its stream.
+    events: [Cell<(usize, usize)>; EVENTS],
     next_at: u64,
     /// The driver tells of an end this late.
     seen_until: u64,
-    since: Option<Since>,
+    wait: Option<Wait>,
     longest: u64,
     waits_from: u64,
 }
@@ -53,7 +53,7 @@ struct Tail<'a> {
     stream: usize,
     count: usize,
     queues: &'a [VecDeque<(usize, Kernel)>],
-    event: &'a Cell<(usize, usize)>,
+    events: &'a [Cell<(usize, usize)>; EVENTS],
 }
 
 impl StreamEnd for Tail<'_> {
@@ -61,13 +61,13 @@ impl StreamEnd for Tail<'_> {
         !self.queues[self.stream].is_empty()
     }
 
-    fn record(&self) -> bool {
-        self.event.set((self.count, self.stream));
+    fn record(&self, event: usize) -> bool {
+        self.events[event].set((self.count, self.stream));
         true
     }
 
-    fn is_reached(&self) -> bool {
-        let (count, stream) = self.event.get();
+    fn is_reached(&self, event: usize) -> bool {
+        let (count, stream) = self.events[event].get();
         self.queues[stream]
             .front()
             .is_none_or(|(before, _)| *before >= count)
@@ -86,10 +86,10 @@ impl<'a> Process<'a> {
             count: 0,
             queues: vec![VecDeque::new()],
             in_queues: 0,
-            event: Cell::new((0, 0)),
+            events: [const { Cell::new((0, 0)) }; EVENTS],
             next_at: START,
             seen_until: 0,
-            since: None,
+            wait: None,
             longest: 0,
             waits_from: 0,
         }
@@ -118,28 +118,34 @@ impl<'a> Process<'a> {
         if now < self.next_at || self.pause.is_some() && self.is_busy() {
             return;
         }
-        if self.since.is_none() {
+        if self.wait.is_none() {
             self.waits_from = now;
         }
         let stream = self.count % self.queues.len();
-        let since = self.since.get_or_insert_with(|| Since::now(now));
+        let wait = self.wait.get_or_insert_with(|| Wait::new(now));
         let tail = Tail {
             stream,
             count: self.count,
             queues: &self.queues,
-            event: &self.event,
+            events: &self.events,
         };
-        if let Some(nap) = self.cap.look(now, since, &tail) {
+        if let Some(nap) = self.cap.look(now, wait, &tail) {
             self.next_at = now + nap;
             return;
         }
-        self.since = None;
+        self.wait = None;
         self.longest = self.longest.max(now - self.waits_from);
         let kernel = self.kernels[self.count % self.kernels.len()];
         self.queues[stream].push_back((self.count, kernel));
         self.in_queues += 1;
         self.count += 1;
         self.launched += 1;
+        self.cap.launched(&Tail {
+            stream,
+            count: self.count,
+            queues: &self.queues,
+            events: &self.events,
+        });
         self.next_at = now + 3 * US;
         if self.sample_at == u64::MAX {
             self.samples.wake();
@@ -156,6 +162,9 @@ impl<'a> Process<'a> {
         let single = if self.cap.queues() { 0 } else { launched };
         let counted = self.samples.counted(now, has_work, single);
         self.cap.charge(now, counted, launched);
+        if !has_work && launched == 0 {
+            self.cap.idle();
+        }
         self.sample_at = if has_work || launched > 0 {
             let most = if self.cap.rests() { MS / 8 } else { 2 * MS };
             now + self.samples.interval(most, now)

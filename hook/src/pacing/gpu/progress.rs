@@ -1,53 +1,57 @@
-//! An event behind what is in flight, by which a launch that waits for long sees whether anything ends.
+//! Events behind some of the launches in flight, by which a launch that waits sees whether anything ends.
 
 use softmig_driver_sys::cuda::{
     CU_EVENT_DISABLE_TIMING, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent,
 };
 
 use super::PacedGpu;
-use super::cap::StreamEnd;
+use super::cap::{EVENTS, StreamEnd};
 use crate::driver::cuda_queries;
 use crate::driver::stream::{Stream, relaxed};
 use crate::os::cells::zeroed;
 
-/// The GPU's event; none while all is zero.
+/// The GPU's events, of one context; none while all is zero.
 pub(super) struct Progress {
-    event: CUevent,
+    events: [CUevent; EVENTS],
     context: u64,
 }
 
-zeroed! { Progress { event, context } }
+zeroed! { Progress { events, context } }
 
 impl Progress {
-    /// Records it, in the calling thread's context.
-    fn record(&mut self, stream: Stream, context: CUcontext) -> bool {
+    /// Records one in the calling thread's context. Those of another context are given up.
+    fn record(&mut self, event: usize, stream: Stream, context: CUcontext) -> bool {
         if self.context != context as u64 {
-            if !self.event.is_null() {
-                let _ = cuda_queries::cuEventDestroy_v2(self.event);
-            }
+            self.events
+                .iter()
+                .filter(|event| !event.is_null())
+                .for_each(|event| {
+                    let _ = cuda_queries::cuEventDestroy_v2(*event);
+                });
             *self = Self {
-                event: core::ptr::null_mut(),
+                events: [core::ptr::null_mut(); EVENTS],
                 context: context as u64,
             };
-            let made = cuda_queries::cuEventCreate(&mut self.event, CU_EVENT_DISABLE_TIMING);
-            if made != CUDA_SUCCESS {
-                self.forget(context);
-                return false;
-            }
         }
-        stream.record(self.event) == CUDA_SUCCESS
+        let Some(event) = self.events.get_mut(event) else {
+            return false;
+        };
+        let is_made = !event.is_null()
+            || cuda_queries::cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+        is_made && stream.record(*event) == CUDA_SUCCESS
     }
 
-    /// Whether it was reached; also if it went with its context.
-    fn is_reached(&self) -> bool {
-        self.event.is_null() || cuda_queries::cuEventQuery(self.event) != CUDA_ERROR_NOT_READY
+    /// Whether one was reached; also if it was given up.
+    fn is_reached(&self, event: usize) -> bool {
+        let event = self.events.get(event).filter(|event| !event.is_null());
+        event.is_none_or(|event| cuda_queries::cuEventQuery(*event) != CUDA_ERROR_NOT_READY)
     }
 
-    /// Its context has ended, if it is this.
+    /// The context has ended, and its events with it.
     pub(super) fn forget(&mut self, context: CUcontext) {
         if self.context == context as u64 {
             self.context = 0;
-            self.event = core::ptr::null_mut();
+            self.events = [core::ptr::null_mut(); EVENTS];
         }
     }
 }
@@ -63,15 +67,15 @@ impl StreamEnd for End<'_> {
         relaxed(|| self.stream.is_busy())
     }
 
-    fn record(&self) -> bool {
+    fn record(&self, event: usize) -> bool {
         let progress = self.gpu.progress.try_hold();
         progress.is_some_and(|mut progress| {
-            relaxed(|| progress.record(self.stream, self.gpu.context()))
+            relaxed(|| progress.record(event, self.stream, self.gpu.context()))
         })
     }
 
-    fn is_reached(&self) -> bool {
+    fn is_reached(&self, event: usize) -> bool {
         let progress = self.gpu.progress.try_hold();
-        progress.is_some_and(|progress| relaxed(|| progress.is_reached()))
+        progress.is_some_and(|progress| relaxed(|| progress.is_reached(event)))
     }
 }

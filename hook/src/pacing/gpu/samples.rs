@@ -164,6 +164,9 @@ impl PacedGpu {
         self.arbiter.tell_work(now, has_work, counted);
         if let Some(cap) = cap {
             cap.charge(now, counted, ran);
+            if !has_work && launched == 0 {
+                cap.idle();
+            }
         }
         has_work || launched > 0
     }
