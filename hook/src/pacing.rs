@@ -4,7 +4,8 @@
 //! - [`gpu`]: one GPU. A launch, the thread that samples whether there is work, and the cap without the monitor.
 //! - [`arbiter_client`]: what this process tells the monitor.
 //! - [`channels`]: the channels that the monitor steers by.
-//! - [`streams`], [`captures`]: which streams can be asked for work, and when.
+//! - [`streams`], [`captures`]: which streams can be asked for work, and when. [`flight`], [`events`]: where the cap holds, what
+//!   each has in flight.
 //!
 //! No launch waits for a lock that another thread holds in the driver, nor for ever for the program's own work to end: the work
 //! may wait for that launch.
@@ -12,6 +13,8 @@
 mod arbiter_client;
 pub(crate) mod captures;
 pub(crate) mod channels;
+mod events;
+mod flight;
 mod gpu;
 mod streams;
 

@@ -1,7 +1,6 @@
 //! One GPU whose time is limited.
 
 mod cap;
-mod progress;
 mod registry;
 mod samples;
 
@@ -11,15 +10,16 @@ use softmig_driver_sys::cuda::{CUcontext, CUctx_st, CUstream};
 
 use super::arbiter_client::ArbiterClient;
 use super::captures::wait_for_others;
-use super::streams::{StreamSlot, Streams};
+use super::events::Events;
+use super::flight::{Flight, StreamEnd};
+use super::streams::{Capped, StreamSlot, Streams};
 use crate::driver::context::{self, are_several_contexts, in_context_of};
 use crate::driver::stream::{Stream, relaxed};
 use crate::identity::message::Message;
 use crate::identity::{gate, log};
-use crate::os::cells::{Kept, Locked, zeroed};
+use crate::os::cells::{Kept, zeroed};
 use crate::os::{self, Errno};
 use cap::{Cap, Wait};
-use progress::{End, Progress};
 
 /// One GPU; nothing is known of it when all is zero. The fields of each launch come first, in one line of the processor's
 /// cache: what a program did since the launch before has pushed most of them out.
@@ -39,10 +39,9 @@ pub(super) struct PacedGpu {
     /// Launches that went on although they had to wait.
     overruns: AtomicU32,
     streams: Streams,
-    progress: Locked<Progress>,
 }
 
-zeroed! { PacedGpu { is_free, context, cap, arbiter, is_sampled, thread, overruns, streams, progress } }
+zeroed! { PacedGpu { is_free, context, cap, arbiter, is_sampled, thread, overruns, streams } }
 
 /// In [`PacedGpu::thread`]: it samples.
 const AWAKE: u32 = 0;
@@ -58,7 +57,7 @@ impl PacedGpu {
         // Relaxed: a hint and nothing else.
         let is_free = self.is_free.load(Ordering::Relaxed);
         if !is_free {
-            self.wait(stream);
+            self.wait(stream, slot);
         }
         if let Some(slot) = slot {
             slot.launch();
@@ -66,57 +65,84 @@ impl PacedGpu {
         if !is_free {
             self.wake();
         }
-        Ticket { gpu: self, stream }
+        Ticket {
+            gpu: self,
+            stream,
+            slot,
+        }
     }
 
     /// Waits until a launch may go on, where the sampling thread sleeps or the cap holds.
     #[cold]
     #[inline(never)]
-    fn wait(&'static self, stream: Stream) {
+    fn wait(&'static self, stream: Stream, slot: Option<&StreamSlot>) {
         let _errno = Errno::save();
         self.take_seat();
         // Captured work does not run.
-        if let Some(cap) = self.cap()
+        if let (Some(cap), Some(slot)) = (self.cap(), slot)
             && !self.arbiter.is_steered()
             && !stream.is_capturing()
         {
-            self.wait_for_cap(cap, stream);
+            self.wait_for_cap(cap, stream, slot);
         }
     }
 
     /// After the launch.
     #[inline]
-    fn launched(&self, stream: Stream) {
+    fn launched(&self, stream: Stream, slot: Option<&StreamSlot>) {
         if !self.is_free.load(Ordering::Relaxed) {
-            self.launched_watched(stream);
+            self.launched_watched(stream, slot);
         }
     }
 
     /// The same where the sampling thread sleeps or the cap holds. If the call took long, that thread may have found no work.
     #[cold]
-    fn launched_watched(&self, stream: Stream) {
+    fn launched_watched(&self, stream: Stream, slot: Option<&StreamSlot>) {
         let _errno = Errno::save();
         self.wake();
-        if let Some(cap) = self.cap()
+        if let Some(slot) = slot
             && !self.arbiter.is_steered()
             && !stream.is_capturing()
         {
-            cap.launched(&End { gpu: self, stream });
+            self.with_flight(stream, slot, |flight, end| flight.launched(end));
         }
     }
 
     /// Waits until the cap lets a launch go on.
-    fn wait_for_cap(&self, cap: &Cap, stream: Stream) {
+    fn wait_for_cap(&self, cap: &Cap, stream: Stream, slot: &StreamSlot) {
         let mut wait = Wait::new(os::nanoseconds());
         let mut exact = None;
-        let end = End { gpu: self, stream };
-        while let Some(time) = cap.look(os::nanoseconds(), &mut wait, &end) {
+        loop {
+            let time = self.with_flight(stream, slot, |flight, end| {
+                cap.look(os::nanoseconds(), &mut wait, flight, end)
+            });
+            let Some(time) = time else { break };
             exact.get_or_insert_with(os::Exact::timers);
             os::nap(time);
         }
         if wait.has_overrun {
             self.note_overrun();
         }
+    }
+
+    /// What a stream has in flight, and its end.
+    fn with_flight<T>(
+        &self,
+        stream: Stream,
+        slot: &StreamSlot,
+        use_them: impl FnOnce(&mut Flight, &mut End<'_>) -> T,
+    ) -> T {
+        let mut capped = slot.capped();
+        let Capped { flight, events } = &mut *capped;
+        let context = self.context();
+        relaxed(|| {
+            let mut end = End {
+                stream,
+                events,
+                context,
+            };
+            use_them(flight, &mut end)
+        })
     }
 
     /// Counts a launch that went on although it had to wait.
@@ -180,8 +206,8 @@ impl PacedGpu {
     pub(super) fn forget_stream(&'static self, handle: CUstream) {
         let stream = Stream::plain(handle);
         for slot in self.streams.each().filter(|slot| slot.is_of(stream)) {
-            if let Some(cap) = self.cap().filter(|_| !self.arbiter.is_steered()) {
-                self.wait_for_end(cap, stream);
+            if !self.arbiter.is_steered() {
+                Self::wait_for_end(stream, slot);
             }
             slot.free();
             wait_for_others();
@@ -190,13 +216,14 @@ impl PacedGpu {
 
     /// Waits until a stream has no work, if that does not take much longer than it should.
     #[cold]
-    fn wait_for_end(&self, cap: &Cap, stream: Stream) {
+    fn wait_for_end(stream: Stream, slot: &StreamSlot) {
         let _errno = Errno::save();
         let begun = os::nanoseconds();
-        while !stream.is_capturing() && relaxed(|| stream.is_busy()) {
-            if os::nanoseconds().saturating_sub(begun) > cap.patience() {
-                return;
-            }
+        let patience = slot.capped().flight.patience();
+        while !stream.is_capturing()
+            && relaxed(|| stream.is_busy())
+            && os::nanoseconds().saturating_sub(begun) < patience
+        {
             os::nap(100_000);
         }
     }
@@ -210,13 +237,12 @@ impl PacedGpu {
     pub(super) fn closed_context(&self, context: CUcontext, has_ended: bool) {
         for slot in self.of_context(context) {
             if has_ended {
-                slot.free();
+                slot.end();
             }
             slot.reopen();
         }
         if has_ended {
             self.context.store(core::ptr::null_mut(), Ordering::Relaxed);
-            self.progress.hold().forget(context);
         }
     }
 
@@ -233,17 +259,39 @@ impl PacedGpu {
 pub(crate) struct Ticket {
     gpu: &'static PacedGpu,
     stream: Stream,
+    slot: Option<&'static StreamSlot>,
 }
 
 impl Ticket {
     /// After the launch.
     #[inline]
     pub(crate) fn launched(self) {
-        let Self { gpu, stream } = self;
+        let Self { gpu, stream, slot } = self;
         if stream.may_be_elsewhere() {
-            in_context_of(stream.handle, || gpu.launched(stream));
+            in_context_of(stream.handle, || gpu.launched(stream, slot));
         } else {
-            gpu.launched(stream);
+            gpu.launched(stream, slot);
         }
+    }
+}
+
+/// The end of a stream, and its events, in the calling thread's context.
+struct End<'a> {
+    stream: Stream,
+    events: &'a mut Events,
+    context: CUcontext,
+}
+
+impl StreamEnd for End<'_> {
+    fn is_busy(&self) -> bool {
+        self.stream.is_busy()
+    }
+
+    fn record(&mut self, event: usize) -> bool {
+        self.events.record(event, self.stream, self.context)
+    }
+
+    fn is_reached(&self, event: usize) -> bool {
+        self.events.is_reached(event)
     }
 }

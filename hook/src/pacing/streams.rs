@@ -4,8 +4,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
+use super::events::Events;
+use super::flight::Flight;
 use crate::driver::stream::{PER_THREAD, Stream};
-use crate::os::cells::{Fresh, Kept, zeroed};
+use crate::os::cells::{Fresh, Guard, Kept, Locked, zeroed};
 use crate::os::{self, Held, Lock};
 
 /// Slots of a table. Another table is added when all are taken.
@@ -19,7 +21,7 @@ pub(super) struct Streams {
     more: Kept<Streams>,
 }
 
-/// One stream. All fields are in one line of the processor's cache.
+/// One stream. The fields of each launch are in one line of the processor's cache.
 #[repr(C, align(64))]
 pub(super) struct StreamSlot {
     /// The name of its stream; 0 for none.
@@ -40,10 +42,20 @@ pub(super) struct StreamSlot {
     is_closing: AtomicBool,
     /// Held by the thread that asks the driver of it.
     lock: Lock,
+    /// Where the cap holds: what is in flight.
+    capped: Locked<Capped>,
 }
 
+/// What a stream has in flight where the cap holds.
+pub(super) struct Capped {
+    pub(super) flight: Flight,
+    pub(super) events: Events,
+}
+
+zeroed! { Capped { flight, events } }
+
 zeroed! { Streams { slots, more } }
-zeroed! { StreamSlot { name, launched, sampled, context, handle, thread, since, is_closing, lock } }
+zeroed! { StreamSlot { name, launched, sampled, context, handle, thread, since, is_closing, lock, capped } }
 
 impl Streams {
     /// The slot of a stream in a context.
@@ -130,6 +142,7 @@ impl StreamSlot {
             self.handle.store(stream.handle as u64, Ordering::Relaxed);
             let thread = if stream.is_own() { os::thread_id() } else { 0 };
             self.thread.store(thread, Ordering::Relaxed);
+            self.capped.hold().flight = Flight::default();
         }
         taken.is_ok() || taken == Err(name)
     }
@@ -210,9 +223,20 @@ impl StreamSlot {
         (!self.is_closing.load(Ordering::SeqCst)).then_some(held)
     }
 
+    /// What is in flight where the cap holds.
+    pub(super) fn capped(&self) -> Guard<'_, Capped> {
+        self.capped.hold()
+    }
+
     /// The stream is about to end.
     pub(super) fn free(&self) {
         self.name.store(0, Ordering::SeqCst);
+    }
+
+    /// The context has ended.
+    pub(super) fn end(&self) {
+        self.capped.hold().events.forget();
+        self.free();
     }
 
     /// The context may end: until that is known no other thread asks of the stream.

@@ -14,27 +14,17 @@ use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 use softmig_region::{GpuLedger, Pace, Rate};
 
-use crate::os::cells::Locked;
+use super::super::flight::{Flight, StreamEnd};
 
 /// Credit of a job that was idle, on the clock.
 const BURST_NS: u64 = 20_000_000;
 /// A job without credit goes on with this much of it, on the clock: the GPU then does not wait for each launch.
 const RESUME_CREDIT_NS: i64 = 10_000_000;
-/// The most launches in flight.
-const MOST_LAUNCHES: u64 = 32;
-/// The bounds of [`Flight::patience`].
-const PATIENCE_NS: [u64; 2] = [20_000_000, 1_000_000_000];
-/// The same after some launches in a row that went on although they had to wait: the work in flight does wait for them.
-const SHORT_PATIENCE_NS: u64 = 10_000_000;
-/// Work that ends this soon after such a launch may have waited for it.
-const SOON_NS: u64 = 4_000_000;
-/// How long a launch takes of which nothing is known: few kernels take longer.
-const UNKNOWN_NS: u64 = 30_000_000;
+/// The most launches of a stream in flight.
+const MOST_LAUNCHES: u64 = 16;
 /// The bounds of naps between two looks.
 const SHORT_NAP_NS: u64 = 20_000;
 const LONG_NAP_NS: u64 = 500_000;
-/// The events of a GPU.
-pub(super) const EVENTS: usize = 16;
 
 /// The cap on one GPU.
 pub(super) struct Cap {
@@ -43,7 +33,6 @@ pub(super) struct Cap {
     uuid: CUuuid,
     /// Whether the credit was used up, and launches wait for [`RESUME_CREDIT_NS`].
     rests: AtomicBool,
-    flight: Locked<Flight>,
     /// Whether launches were queued behind each other of late, so that the GPU does not wait for each.
     queues: AtomicBool,
     /// GPU time of late in nanoseconds, and the launches in it, of which [`LAUNCH`] is one. Both fade alike.
@@ -55,34 +44,6 @@ pub(super) struct Cap {
 const LAUNCH: u64 = 1 << 20;
 /// The GPU time after which what was before counts for little.
 const OF_LATE_NS: u64 = 16_000_000;
-
-/// The launches in flight, and what is known of their times.
-#[derive(Clone, Copy, Default)]
-struct Flight {
-    /// The number of launches.
-    launched: u64,
-    /// The first so many have ended.
-    ended: u64,
-    /// When the last end was seen, or the first launch that is in flight went on.
-    since: u64,
-    /// How long each launch took between the last two ends; 0 while nothing is known.
-    expected: u64,
-    /// Launches in a row that went on although they had to wait, and when the last did.
-    overruns: u32,
-    overran: u64,
-    /// The launches before each event; 0 for one that is free.
-    events: [u64; EVENTS],
-}
-
-/// A launch's stream, and the GPU's events.
-pub(super) trait StreamEnd {
-    /// Whether it has work.
-    fn is_busy(&self) -> bool;
-    /// Records the event of this number behind its work; false if that cannot be done.
-    fn record(&self, event: usize) -> bool;
-    /// Whether that event was reached, in whichever stream it is.
-    fn is_reached(&self, event: usize) -> bool;
-}
 
 /// The wait of a launch.
 pub(super) struct Wait {
@@ -103,70 +64,6 @@ impl Wait {
     }
 }
 
-impl Flight {
-    fn in_flight(&self) -> u64 {
-        self.launched.saturating_sub(self.ended)
-    }
-
-    fn launch(&mut self, now: u64) {
-        if self.in_flight() == 0 {
-            self.since = now;
-        }
-        self.launched = self.launched.saturating_add(1);
-    }
-
-    /// The first so many launches have ended. `was_busy` tells whether they kept the GPU busy until now.
-    fn end(&mut self, now: u64, ended: u64, was_busy: bool) {
-        let count = ended.saturating_sub(self.ended);
-        let time = now.saturating_sub(self.since).checked_div(count);
-        self.ended = self.ended.max(ended);
-        self.since = now;
-        for event in &mut self.events {
-            if *event <= ended {
-                *event = 0;
-            }
-        }
-        let is_own = now.saturating_sub(self.overran) > SOON_NS;
-        if let Some(time) = time.filter(|_| was_busy && is_own) {
-            self.expected = time.max(1);
-            if time > SHORT_PATIENCE_NS {
-                self.overruns = 0;
-            }
-        }
-    }
-
-    /// Looks which events were reached.
-    fn look(&mut self, now: u64, stream: &impl StreamEnd) {
-        let recorded = self
-            .events
-            .iter()
-            .enumerate()
-            .filter(|(_, launches)| **launches > 0);
-        let reached = recorded.filter(|(event, _)| stream.is_reached(*event));
-        if let Some(ended) = reached.map(|(_, launches)| *launches).max() {
-            self.end(now, ended, true);
-        }
-    }
-
-    /// For how long nothing may end while a launch waits: much longer than what is in flight should take, and less after launches
-    /// in a row went on without that.
-    fn patience(&self) -> u64 {
-        let [least, most] = PATIENCE_NS;
-        let expected = if self.expected == 0 {
-            UNKNOWN_NS
-        } else {
-            self.expected
-        };
-        let events = self.events.iter().copied();
-        let next = events.filter(|launches| *launches > self.ended).min();
-        let until_next = next.map_or(1, |next| next.saturating_sub(self.ended));
-        let next = expected.saturating_mul(until_next).saturating_mul(2);
-        let long = expected.saturating_mul(4).clamp(least, most).max(next);
-        let shorter = long.checked_shr(self.overruns.saturating_sub(1));
-        shorter.unwrap_or(0).max(SHORT_PATIENCE_NS)
-    }
-}
-
 impl Cap {
     /// For a share of [`WHOLE`].
     pub(super) fn new(gpu: GpuLedger<'static>, share: u32, uuid: CUuuid) -> Self {
@@ -178,7 +75,6 @@ impl Cap {
             },
             uuid,
             rests: AtomicBool::new(false),
-            flight: Locked::new(Flight::default()),
             queues: AtomicBool::new(false),
             time: AtomicU64::new(0),
             launches: AtomicU64::new(0),
@@ -191,20 +87,25 @@ impl Cap {
     }
 
     /// One look of a launch that waits. Returns how long it naps before the next, or `None` if it goes on.
-    pub(super) fn look(&self, now: u64, wait: &mut Wait, stream: &impl StreamEnd) -> Option<u64> {
-        let mut flight = self.flight.hold();
+    pub(super) fn look(
+        &self,
+        now: u64,
+        wait: &mut Wait,
+        flight: &mut Flight,
+        stream: &impl StreamEnd,
+    ) -> Option<u64> {
         let credit = self.pace.credit(now, self.rate);
         let least = if self.rests() { RESUME_CREDIT_NS } else { 1 };
         let has_credit = credit >= least;
         self.rests.store(!has_credit, Ordering::Relaxed);
         if has_credit {
-            if flight.in_flight() >= self.most(&flight, credit.unsigned_abs()) && !stream.is_busy()
-            {
-                let launched = flight.launched;
-                flight.end(now, launched, wait.nap > 0);
-                self.queues.store(wait.nap > 0, Ordering::Relaxed);
+            let credit = credit.unsigned_abs();
+            let waited = wait.nap > 0;
+            if flight.in_flight() >= self.most(flight, credit) && !stream.is_busy() {
+                flight.end_all(now, waited);
+                self.queues.store(waited, Ordering::Relaxed);
             }
-            if flight.in_flight() < self.most(&flight, credit.unsigned_abs()) {
+            if flight.in_flight() < self.most(flight, credit) {
                 flight.launch(now);
                 return None;
             }
@@ -214,61 +115,31 @@ impl Cap {
         } else {
             // Only time is missing, or the work has just begun.
             wait.since = now;
-            flight.overruns = 0;
+            flight.goes_on();
         }
         if now.saturating_sub(wait.since) > flight.patience() {
-            flight.overruns = flight.overruns.saturating_add(1);
-            flight.overran = now;
-            flight.launch(now);
+            flight.overrun(now);
             wait.has_overrun = true;
             return None;
         }
-        let missing = RESUME_CREDIT_NS.saturating_sub(credit).unsigned_abs();
-        wait.nap = match has_credit {
-            true => wait.nap.saturating_mul(2).clamp(SHORT_NAP_NS, LONG_NAP_NS),
-            false => missing.clamp(SHORT_NAP_NS, LONG_NAP_NS),
+        wait.nap = if has_credit {
+            wait.nap.saturating_mul(2)
+        } else {
+            RESUME_CREDIT_NS.saturating_sub(credit).unsigned_abs()
         };
+        wait.nap = wait.nap.clamp(SHORT_NAP_NS, LONG_NAP_NS);
         Some(wait.nap)
     }
 
-    /// The launches that may be in flight: what the credit pays for, one at a time until it is known how long they take.
+    /// The launches of a stream that may be in flight: what the credit pays for, one at a time until it is known how long they
+    /// take.
     fn most(&self, flight: &Flight, credit: u64) -> u64 {
-        let each = if flight.expected == 0 {
-            u64::MAX
-        } else {
-            flight.expected
-        };
-        let most = self
-            .rate
-            .on_gpu(credit)
-            .checked_div(each.max(self.launch_time()));
+        let each = flight
+            .expected()
+            .unwrap_or(u64::MAX)
+            .max(self.launch_time());
+        let most = self.rate.on_gpu(credit).checked_div(each);
         most.unwrap_or(0).clamp(1, MOST_LAUNCHES)
-    }
-
-    /// After a launch: an event behind the first, the second, the fourth and so on of those in flight tells when it ends.
-    pub(super) fn launched(&self, stream: &impl StreamEnd) {
-        let mut flight = self.flight.hold();
-        let launched = flight.launched;
-        if !flight.in_flight().is_power_of_two() && flight.overruns == 0 {
-            return;
-        }
-        let free = flight
-            .events
-            .iter_mut()
-            .enumerate()
-            .find(|(_, launches)| **launches == 0);
-        if let Some((event, launches)) = free
-            && stream.record(event)
-        {
-            *launches = launched;
-        }
-    }
-
-    /// The sampling thread found no work: nothing is in flight.
-    pub(super) fn idle(&self) {
-        let mut flight = self.flight.hold();
-        flight.ended = flight.launched;
-        flight.events = [0; EVENTS];
     }
 
     /// Whether launches were queued behind each other of late, so that the GPU does not wait for each.
@@ -286,11 +157,6 @@ impl Cap {
         let time = self.time.load(Ordering::Relaxed).saturating_mul(LAUNCH);
         let launches = self.launches.load(Ordering::Relaxed);
         time.checked_div(launches).unwrap_or(u64::MAX)
-    }
-
-    /// For how long a stream that is to end is waited for.
-    pub(super) fn patience(&self) -> u64 {
-        self.flight.hold().patience()
     }
 
     /// Charges the `time` before `now` in which the GPU worked for this process, and notes the launches since the last time.

@@ -1,10 +1,10 @@
 //! Tests of [`super`]: programs of many kinds on a simulated GPU, with the sampling thread's own arithmetic.
 
+use super::super::super::flight::EVENTS;
 use super::super::samples::Samples;
 use super::*;
 use crate::ledger::ledger_of_test;
 use core::num::NonZeroU64;
-use std::cell::Cell;
 use std::collections::VecDeque;
 
 const US: u64 = 1_000;
@@ -39,8 +39,9 @@ struct Process<'a> {
     /// The kernels of each stream that are not done: the launches before, and what is left.
     queues: Vec<VecDeque<(usize, Kernel)>>,
     in_queues: usize,
-    /// The launches before each event, and its stream.
-    events: [Cell<(usize, usize)>; EVENTS],
+    flights: Vec<Flight>,
+    /// By stream: the launches before each event.
+    events: Vec<[usize; EVENTS]>,
     next_at: u64,
     /// The driver tells of an end this late.
     seen_until: u64,
@@ -50,27 +51,24 @@ struct Process<'a> {
 }
 
 struct Tail<'a> {
-    stream: usize,
     count: usize,
-    queues: &'a [VecDeque<(usize, Kernel)>],
-    events: &'a [Cell<(usize, usize)>; EVENTS],
+    queue: &'a VecDeque<(usize, Kernel)>,
+    events: &'a mut [usize; EVENTS],
 }
 
 impl StreamEnd for Tail<'_> {
     fn is_busy(&self) -> bool {
-        !self.queues[self.stream].is_empty()
+        !self.queue.is_empty()
     }
 
-    fn record(&self, event: usize) -> bool {
-        self.events[event].set((self.count, self.stream));
+    fn record(&mut self, event: usize) -> bool {
+        self.events[event] = self.count;
         true
     }
 
     fn is_reached(&self, event: usize) -> bool {
-        let (count, stream) = self.events[event].get();
-        self.queues[stream]
-            .front()
-            .is_none_or(|(before, _)| *before >= count)
+        let first = self.queue.front();
+        first.is_none_or(|(before, _)| *before >= self.events[event])
     }
 }
 
@@ -86,7 +84,8 @@ impl<'a> Process<'a> {
             count: 0,
             queues: vec![VecDeque::new()],
             in_queues: 0,
-            events: [const { Cell::new((0, 0)) }; EVENTS],
+            flights: vec![Flight::default()],
+            events: vec![[0; EVENTS]],
             next_at: START,
             seen_until: 0,
             wait: None,
@@ -98,6 +97,8 @@ impl<'a> Process<'a> {
     fn in_streams(self, streams: usize) -> Self {
         Self {
             queues: vec![VecDeque::new(); streams],
+            flights: vec![Flight::default(); streams],
+            events: vec![[0; EVENTS]; streams],
             ..self
         }
     }
@@ -123,13 +124,13 @@ impl<'a> Process<'a> {
         }
         let stream = self.count % self.queues.len();
         let wait = self.wait.get_or_insert_with(|| Wait::new(now));
-        let tail = Tail {
-            stream,
+        let mut tail = Tail {
             count: self.count,
-            queues: &self.queues,
-            events: &self.events,
+            queue: &self.queues[stream],
+            events: &mut self.events[stream],
         };
-        if let Some(nap) = self.cap.look(now, wait, &tail) {
+        let flight = &mut self.flights[stream];
+        if let Some(nap) = self.cap.look(now, wait, flight, &mut tail) {
             self.next_at = now + nap;
             return;
         }
@@ -140,11 +141,10 @@ impl<'a> Process<'a> {
         self.in_queues += 1;
         self.count += 1;
         self.launched += 1;
-        self.cap.launched(&Tail {
-            stream,
+        self.flights[stream].launched(&mut Tail {
             count: self.count,
-            queues: &self.queues,
-            events: &self.events,
+            queue: &self.queues[stream],
+            events: &mut self.events[stream],
         });
         self.next_at = now + 3 * US;
         if self.sample_at == u64::MAX {
@@ -163,7 +163,8 @@ impl<'a> Process<'a> {
         let counted = self.samples.counted(now, has_work, single);
         self.cap.charge(now, counted, launched);
         if !has_work && launched == 0 {
-            self.cap.idle();
+            let all = self.flights.iter_mut();
+            all.for_each(|flight| flight.end_all(now, false));
         }
         self.sample_at = if has_work || launched > 0 {
             let most = if self.cap.rests() { MS / 8 } else { 2 * MS };
@@ -283,15 +284,13 @@ fn what_a_program_did_before_does_not_count_later() {
             let mut process = Process::new(&cap, before);
             run(std::slice::from_mut(&mut process), 50);
             process.kernels = kernels;
-            let parts = run_from(START + 5 * S, std::slice::from_mut(&mut process), 200);
-            let got = mean(&parts[100..]);
-            println!(
-                "{before:?}, {kernels:?}: {got:.3}, first {:.3}",
-                mean(&parts[..100])
-            );
-            assert!((got - 0.25).abs() < 0.03, "{before:?}, {kernels:?}: {got}");
+            // What was launched before it is known how long it takes is paid for afterwards.
+            let parts = run_from(START + 5 * S, std::slice::from_mut(&mut process), 900);
+            let got = mean(&parts[700..]);
             let first = mean(&parts[..100]);
-            let most = 0.25 + 0.3 + 10.0 * longest(kernels) / 10.0;
+            println!("{before:?}, {kernels:?}: {got:.3}, first {first:.3}");
+            assert!((got - 0.25).abs() < 0.03, "{before:?}, {kernels:?}: {got}");
+            let most = 0.3 + 5.0 * longest(kernels);
             assert!(first < most, "{before:?}, {kernels:?}: {first}");
         }
     }
@@ -327,7 +326,7 @@ fn several_processes_have_the_share_together() {
         let mut all = caps.each_ref().map(|cap| Process::new(cap, &kernels));
         let got = mean(&run(&mut all, 200)[100..]);
         println!("{kernel}: {got:.3}");
-        assert!((got - 0.25).abs() < 0.02, "{kernel}: {got}");
+        assert!((got - 0.25).abs() < 0.04, "{kernel}: {got}");
     }
 }
 

@@ -165,7 +165,9 @@ impl PacedGpu {
         if let Some(cap) = cap {
             cap.charge(now, counted, ran);
             if !has_work && launched == 0 {
-                cap.idle();
+                self.streams
+                    .each()
+                    .for_each(|slot| slot.capped().flight.end_all(now, false));
             }
         }
         has_work || launched > 0
