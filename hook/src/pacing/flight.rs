@@ -8,10 +8,10 @@ use crate::os::cells::zeroed;
 const PATIENCE_NS: [u64; 2] = [20_000_000, 1_000_000_000];
 /// The same after some launches in a row that went on although they had to wait: the work in flight does wait for them.
 const SHORT_PATIENCE_NS: u64 = 10_000_000;
-/// Work that ends this soon after such a launch may have waited for it.
+/// Work that ends this soon after such a launch, or before it is looked at later, may have waited for it.
 const SOON_NS: u64 = 2_000_000;
-/// A launch that waits looks at least as often.
-const LOOK_EVERY_NS: u64 = 1_000_000;
+/// The sampling thread looks at least as often.
+const LOOK_EVERY_NS: u64 = 3_500_000;
 /// How long a launch takes of which nothing is known: few kernels take longer.
 const UNKNOWN_NS: u64 = 30_000_000;
 /// The events of a stream.
@@ -76,7 +76,7 @@ impl Flight {
         }
         // Nobody may have looked when it ended.
         let is_seen = was_busy && now.saturating_sub(self.unended) <= LOOK_EVERY_NS;
-        let is_own = now.saturating_sub(self.overran) > SOON_NS;
+        let is_own = self.unended.saturating_sub(self.overran) > SOON_NS;
         if let Some(time) = time.filter(|_| is_seen && is_own) {
             self.expected = time.max(1);
             if time > SHORT_PATIENCE_NS {
@@ -86,13 +86,13 @@ impl Flight {
     }
 
     /// Looks which events were reached.
-    pub(super) fn look(&mut self, now: u64, stream: &impl StreamEnd) {
+    pub(super) fn look(&mut self, now: u64, is_reached: impl Fn(usize) -> bool) {
         let recorded = self
             .events
             .iter()
             .enumerate()
             .filter(|(_, launches)| **launches > 0);
-        let reached = recorded.filter(|(event, _)| stream.is_reached(*event));
+        let reached = recorded.filter(|(event, _)| is_reached(*event));
         if let Some(ended) = reached.map(|(_, launches)| *launches).max() {
             self.end(now, ended, true);
         } else {

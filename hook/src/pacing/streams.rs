@@ -228,6 +228,18 @@ impl StreamSlot {
         self.capped.hold()
     }
 
+    /// Looks what has ended where the cap holds; all if the GPU is idle. Another thread that has it just now looks itself.
+    pub(super) fn look(&self, now: u64, is_idle: bool) {
+        if let Some(mut capped) = self.capped.try_hold() {
+            let Capped { flight, events } = &mut *capped;
+            if is_idle {
+                flight.end_all(now, false);
+            } else {
+                flight.look(now, |event| events.is_reached(event));
+            }
+        }
+    }
+
     /// The stream is about to end.
     pub(super) fn free(&self) {
         self.name.store(0, Ordering::SeqCst);

@@ -111,7 +111,7 @@ impl Cap {
             }
         }
         if self.pace.is_at_work(now) {
-            flight.look(now, stream);
+            flight.look(now, |event| stream.is_reached(event));
         } else {
             // Only time is missing, or the work has just begun.
             wait.since = now;

@@ -162,9 +162,16 @@ impl<'a> Process<'a> {
         let single = if self.cap.queues() { 0 } else { launched };
         let counted = self.samples.counted(now, has_work, single);
         self.cap.charge(now, counted, launched);
-        if !has_work && launched == 0 {
-            let all = self.flights.iter_mut();
-            all.for_each(|flight| flight.end_all(now, false));
+        let is_idle = !has_work && launched == 0;
+        for (stream, flight) in self.flights.iter_mut().enumerate() {
+            let first = self.queues[stream].front().map(|(before, _)| *before);
+            let events = &self.events[stream];
+            match is_idle {
+                true => flight.end_all(now, false),
+                false => flight.look(now, |event| {
+                    first.is_none_or(|first| first >= events[event])
+                }),
+            }
         }
         self.sample_at = if has_work || launched > 0 {
             let most = if self.cap.rests() { MS / 8 } else { 2 * MS };

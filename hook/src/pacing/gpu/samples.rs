@@ -164,10 +164,9 @@ impl PacedGpu {
         self.arbiter.tell_work(now, has_work, counted);
         if let Some(cap) = cap {
             cap.charge(now, counted, ran);
-            if !has_work && launched == 0 {
-                self.streams
-                    .each()
-                    .for_each(|slot| slot.capped().flight.end_all(now, false));
+            let is_idle = !has_work && launched == 0;
+            for slot in self.streams.each() {
+                slot.look(now, is_idle);
             }
         }
         has_work || launched > 0
