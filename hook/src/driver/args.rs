@@ -144,12 +144,6 @@ impl<'a, T: Copy> In<'a, T> {
         // SAFETY: the driver would read it too.
         (!self.0.is_null()).then(|| unsafe { place.read() })
     }
-
-    /// The place that a pointer in what is there leads to.
-    pub(crate) fn behind<U>(self, pointer: impl FnOnce(&T) -> *const U) -> In<'a, U> {
-        let place = self.get().map_or(core::ptr::null(), |it| pointer(&it));
-        In(place, PhantomData)
-    }
 }
 
 impl<'a> In<'a, c_char> {

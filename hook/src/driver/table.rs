@@ -18,11 +18,9 @@ pub(crate) enum Family {
     Launch,
     /// Copies and fills, which take its time.
     Copy,
-    /// Keeps a stream waiting.
-    Pause,
-    /// Begins or ends the capture of a stream.
+    /// Begins or ends the capture of a stream, or lets one join.
     Capture,
-    /// Waits for the GPU's work, or ends a stream of it.
+    /// Ends a stream.
     Wait,
     /// Shows figures.
     View,

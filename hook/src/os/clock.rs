@@ -14,12 +14,6 @@ pub(crate) fn nanoseconds() -> u64 {
     CLOCK.now().unwrap_or_else(|| CLOCK.ask())
 }
 
-/// The same when the processor's counter was at this.
-#[inline]
-pub(crate) fn nanoseconds_at(ticks: u64) -> u64 {
-    CLOCK.at(ticks).unwrap_or_else(|| CLOCK.ask())
-}
-
 /// A time of the kernel's clock, and when it was read by the processor's counter.
 struct Clock {
     /// Odd while a thread writes.

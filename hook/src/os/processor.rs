@@ -4,6 +4,3 @@ pub(crate) use super::sys::ticks;
 
 /// Some 20 us: the clocks of servers run at 2 to 3 GHz.
 pub(crate) const SOME_TICKS: u64 = 50_000;
-
-/// Some 0.4 ms.
-pub(crate) const MANY_TICKS: u64 = 1_000_000;
