@@ -25,17 +25,21 @@ fn pages(count: usize, bytes: &[u8]) -> Vec<Page> {
 
 #[test]
 fn requests_to_the_arbiter() {
-    bytes(3000, &["softmig1GPUGPUGPUGPUGPU1"], |bytes| {
-        if let Some(request) = Request::from_bytes(bytes) {
-            assert_eq!(request.to_bytes(), bytes);
-        }
-    });
+    bytes(
+        3000,
+        &["softmig1GPUGPUGPUGPUGPU1", "softmig2GPUGPUGPUGPUGPU1"],
+        |bytes| {
+            if let Some(request) = Request::from_bytes(bytes) {
+                assert_eq!(request.to_bytes(), bytes);
+            }
+        },
+    );
 }
 
 #[test]
 fn answers_of_the_monitor() {
     let valid = [
-        r#"{"schema_version":1,"gpus":[{"index":0,"uuid":"GPU-1","shared_by":"turns","why":null}]}"#,
+        r#"{"schema_version":1,"gpus":[{"index":0,"uuid":"GPU-1","shared_by":"caps","why":null}]}"#,
         r#"{"schema_version":1,"jobs":[{"job":7,"gpus":[{"seats":[{"pid":1}]}]}]}"#,
     ];
     bytes(2000, &valid, |bytes| {
@@ -71,9 +75,9 @@ fn calls_of_the_driver() {
 #[test]
 fn seats() {
     bytes(500, &["\u{1}\0\0\0\0\0\0\0"], |bytes| {
-        let page = pages(1, bytes);
-        // SAFETY: a page of atomics, which lives as long as the seat.
-        let seat = unsafe { Seat::at(page.as_ptr().cast()) }.unwrap();
+        let pages = pages(Seat::SIZE / 4096, bytes);
+        // SAFETY: pages of atomics, which live as long as the seat.
+        let seat = unsafe { Seat::at(pages.as_ptr().cast()) }.unwrap();
         let (count, channels) = seat.channels();
         let told = channels.count();
         assert!(told <= MOST_CHANNELS && told <= count as usize);

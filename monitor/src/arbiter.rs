@@ -7,7 +7,7 @@
 //! Processes of jobs with the device gate ask there as well to be let through it (`admissions`).
 //!
 //! Each GPU has a `gpu_state`. Where the GPU's own scheduler can be steered, [`crate::schedule::shares`] decides and `steering` does
-//! it. Elsewhere jobs take turns, as [`crate::schedule::turns`] decides.
+//! it. Elsewhere each process keeps its job's cap itself.
 //!
 //! The arbiter keeps nothing but the list of channels that are held. When it ends, processes notice, and the next arbiter begins anew.
 
@@ -19,7 +19,6 @@ mod connections;
 mod gpu;
 mod gpu_state;
 mod gpus;
-mod other_gpus;
 mod page;
 mod rate_limit;
 mod refusals;
@@ -34,7 +33,7 @@ mod tenant;
 pub use authorizer::{Admission, Authorizer, Client, Jobs};
 pub use settings::{GpuId, Settings, uuid};
 pub use steering::Unseated;
-pub use tenant::{Account, Member, Seats, Sharing, Tenant};
+pub use tenant::{Account, Member, NotSteered, Seats, Sharing, Tenant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,7 +45,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::schedule::turns::Job;
+use crate::schedule::Job;
 use closer::Closer;
 use gpu::{Gpu, spawn};
 use gpus::Gpus;
@@ -158,7 +157,6 @@ mod tests {
     use softmig_node::node::Node;
     use softmig_node::proofs::Proofs;
     use softmig_node::proofs::{Failed, Proof, path};
-    use softmig_policy::node::node_conf;
 
     /// A node with a GPU, of which this was measured.
     fn settings(folder: &Path, failed: Option<Failed>) -> Settings {
@@ -197,33 +195,28 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_without_effect_means_turns() {
+    fn what_was_measured_without_effect_means_caps() {
         let folder = tempfile::tempdir().unwrap();
         let failed = Failed {
             step: "hold".into(),
             why: "it ran on".into(),
         };
-        let mut settings = settings(folder.path(), Some(failed));
+        let settings = settings(folder.path(), Some(failed));
         let why = "it ran on (seen 2026-11-23, driver 580.159.04)";
-        let turns = |why: &str| Sharing::Turns(Some(why.into()));
-        assert_eq!(sharing(&settings, [7; 16]), turns(why));
+        let caps = Sharing::Caps(Some(why.into()));
+        assert_eq!(sharing(&settings, [7; 16]), caps);
         // Of another GPU nothing is known, nor with another driver.
-        assert_eq!(sharing(&settings, [8; 16]), Sharing::Turns(None));
+        assert_eq!(sharing(&settings, [8; 16]), Sharing::Caps(None));
         std::fs::write(folder.path().join("nvidia/version"), "X 590.1\n").unwrap();
-        assert_eq!(sharing(&settings, [7; 16]), Sharing::Turns(None));
-        settings.scheduler = node_conf::Scheduler::Turns;
-        assert_eq!(
-            sharing(&settings, [8; 16]),
-            turns("node.conf says so, or is damaged")
-        );
+        assert_eq!(sharing(&settings, [7; 16]), Sharing::Caps(None));
     }
 
     #[test]
     fn what_was_proved_or_cannot_be_read_leaves_it_to_the_driver() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path(), None);
-        assert_eq!(sharing(&settings, [7; 16]), Sharing::Turns(None));
+        assert_eq!(sharing(&settings, [7; 16]), Sharing::Caps(None));
         std::fs::write(path(settings.node.as_ref().unwrap()), "{").unwrap();
-        assert_eq!(sharing(&settings, [7; 16]), Sharing::Turns(None));
+        assert_eq!(sharing(&settings, [7; 16]), Sharing::Caps(None));
     }
 }

@@ -18,8 +18,6 @@ use softmig_node::dir::Dir;
 use softmig_node::node::Node;
 use softmig_node::report as log;
 use softmig_node::usage_socket;
-use softmig_policy::node::node_conf::Scheduler;
-use softmig_policy::node::paths::NODE_CONF;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -120,7 +118,7 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
         })
         .context("starting to measure")?;
     keep_gate(gate)?;
-    info!("granting turns, and measuring jobs from outside");
+    info!("giving seats, and measuring jobs from outside");
     notify::ready();
     feed_watchdog(socket)?;
 
@@ -179,29 +177,18 @@ fn feed_watchdog(socket: PathBuf) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts to grant turns.
+/// Starts to give seats.
 fn arbiter(node: &Node, gate: Keeper) -> anyhow::Result<Arbiter> {
     Dir::make(&node.run, node.owner)?;
     let settings = Settings {
         socket: node.arbiter_socket(),
-        scheduler: scheduler(),
         node: Some(node.clone()),
         gate: Some(gate),
         ..Settings::default()
     };
     let jobs = Jobs::new(node.clone(), "/proc".into());
-    let starting = || format!("starting to grant turns at {}", settings.socket.display());
+    let starting = || format!("starting to give seats at {}", settings.socket.display());
     Arbiter::start(settings.clone(), jobs).with_context(starting)
-}
-
-/// How jobs share a GPU, as node.conf says.
-fn scheduler() -> Scheduler {
-    // Without the file, no job has limits.
-    let text = std::fs::read(NODE_CONF).unwrap_or_default();
-    Scheduler::read(&text).unwrap_or_else(|error| {
-        error!("{NODE_CONF}: {error}: jobs take turns on GPUs");
-        Scheduler::Turns
-    })
 }
 
 /// Looks until the other end is dropped.

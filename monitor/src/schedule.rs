@@ -1,8 +1,10 @@
 //! The decisions about which job gets a GPU, and when. They read no clock and no file.
-//!
-//! [`shares`] has the jobs of a GPU whose own scheduler is steered, [`turns`] those of a GPU where they take turns. Both keep a [`turns::Book`].
 
 #![forbid(unsafe_code)]
 
+mod book;
 pub mod shares;
-pub mod turns;
+mod types;
+
+pub use book::{Book, Totals};
+pub use types::{Job, Nanos, SeatId};

@@ -19,7 +19,7 @@ pub mod socket;
 use crate::arbiter::Arbiter;
 use crate::enforce::tally::Tally;
 use crate::measure::Sample;
-use crate::schedule::turns::Job;
+use crate::schedule::Job;
 use books::{Books, Moment};
 use files::Files;
 use notices::Notices;

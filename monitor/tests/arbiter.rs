@@ -1,4 +1,4 @@
-//! The arbiter and processes that take turns, without a GPU.
+//! The arbiter and processes with seats, without a GPU.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says so")]
 
@@ -16,9 +16,9 @@ use rustix::process::Signal;
 use softmig_monitor::arbiter::{
     Admission, Arbiter, Authorizer, Client as Asking, Settings, Tenant, check,
 };
-use softmig_monitor::schedule::turns::Job;
+use softmig_monitor::schedule::Job;
 use softmig_policy::node::limits::{Mode, Share};
-use softmig_region::seat::{ADMISSION, OPEN, Request};
+use softmig_region::seat::{ADMISSION, Request, Seat, Version};
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -124,12 +124,7 @@ impl Node {
     fn introduce(&self, pid: u32, job: u32, share: (u32, u32), mode: Mode) {
         let share = Share::new(share.0, share.1).unwrap();
         let job = Job(job);
-        let admission = Admission {
-            job,
-            share,
-            mode,
-            is_several: false,
-        };
+        let admission = Admission { job, share, mode };
         self.door.0.lock().unwrap().insert(pid, admission);
     }
 
@@ -159,7 +154,8 @@ impl Node {
 }
 
 fn request(gpu: [u8; 16]) -> [u8; Request::SIZE] {
-    Request { gpu }.to_bytes()
+    let version = Version::Cap;
+    Request { version, gpu }.to_bytes()
 }
 
 fn refusal(socket: &Path, request: &[u8]) -> Errno {
@@ -169,81 +165,24 @@ fn refusal(socket: &Path, request: &[u8]) -> Errno {
 }
 
 #[test]
-fn jobs_take_turns_and_a_cap_holds() {
+fn a_killed_process_is_no_longer_counted() {
     let node = Node::new();
-    let clients = [(1, (1, 4)), (2, (1, 2))].map(|(job, share)| {
-        let client = node.client("honest", job, share);
-        (client, f64::from(share.0) / f64::from(share.1))
-    });
-    let start = now();
-    std::thread::sleep(Duration::from_millis(1500));
-    let time = (now() - start) as f64;
-    let mut turns: Vec<(u64, u64)> = Vec::new();
-    for (client, share) in &clients {
-        let had = client.turns();
-        let worked: u64 = had
-            .iter()
-            .filter(|it| it.0 >= start)
-            .map(|it| it.1 - it.0)
-            .sum();
-        assert!(worked > 0);
-        // Its savings, and a sleep that was longer than it should have been.
-        assert!(worked as f64 <= share * time + 100e6, "{worked} of {time}");
-        turns.extend(had);
-    }
-    let overruns: u64 = node.tenants().iter().map(|it| it.standing.overruns).sum();
-    turns.sort_unstable();
-    let overlaps = turns
-        .windows(2)
-        .filter(|pair| pair[1].0 < pair[0].1)
-        .count();
-    // A process that is late may overlap the turn that was begun without it, and the one after that.
-    assert!(
-        overlaps as u64 <= 2 * overruns,
-        "{overlaps} overlaps, {overruns} overruns"
-    );
-}
-
-#[test]
-fn a_killed_holder_makes_way() {
-    let node = Node::new();
-    let holder = node.client("honest", 1, (1, 2));
+    let killed = node.client("honest", 1, (1, 2));
     let other = node.client("honest", 2, (1, 2));
-    node.wait_until(|it| {
-        it.iter()
-            .any(|it| it.standing.holds && it.standing.job == Job(1))
-    });
-    holder.signal(Signal::KILL);
-    let killed = now();
-    other.wait_for_turn_after(killed);
+    node.wait_until(|it| it.len() == 2 && it.iter().all(|it| it.wants_gpu));
+    killed.signal(Signal::KILL);
     node.wait_until(|it| it.len() == 1);
+    other.wait_until_polled_after(now());
 }
 
 #[test]
-fn a_stopped_holder_makes_way_and_comes_back() {
+fn an_old_library_keeps_its_own_cap_on_a_gpu_that_is_not_steered() {
     let node = Node::new();
-    let holder = node.client("honest", 1, (1, 2));
-    let other = node.client("honest", 2, (1, 2));
-    node.wait_until(|it| {
-        it.iter()
-            .any(|it| it.standing.holds && it.standing.job == Job(1))
-    });
-    holder.signal(Signal::STOP);
-    let overruns = |it: &[Tenant]| {
-        it.iter()
-            .any(|it| it.standing.job == Job(1) && it.standing.overruns > 0)
-    };
-    node.wait_until(overruns);
-    let is_shut_out = |it: &Tenant| {
-        let mut members = it.members.iter();
-        it.standing.job == Job(1)
-            && members.any(|it| it.pid == holder.pid() && it.shut_out_for.is_some())
-    };
-    assert!(node.tenants().iter().any(is_shut_out));
-    other.wait_for_turn_after(now());
-    holder.signal(Signal::CONT);
-    node.wait_until(|it| !it.iter().any(is_shut_out));
-    holder.wait_for_turn_after(now());
+    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    let version = Version::Turns;
+    let request = Request { version, gpu: GPU }.to_bytes();
+    assert_eq!(refusal(&node.socket, &request), Errno::NOSYS);
+    assert!(node.tenants().is_empty());
 }
 
 #[test]
@@ -252,21 +191,21 @@ fn garbage_on_a_page_harms_no_other_process() {
     let _garbage = node.client("garbage", 1, (1, 2));
     let other = node.client("honest", 2, (1, 2));
     let start = now();
-    other.wait_for_turn_after(start + 1_000_000_000);
-    assert!(node.tenants().iter().any(|it| it.standing.job == Job(1)));
+    other.wait_until_polled_after(start + 1_000_000_000);
+    assert!(node.tenants().iter().any(|it| it.job == Job(1)));
 }
 
 #[test]
-fn a_new_arbiter_finds_those_who_wait() {
+fn a_new_arbiter_finds_those_who_want_the_gpu() {
     let mut node = Node::new();
     let clients = [1, 2].map(|job| node.client("honest", job, (1, 2)));
     for _ in 0..3 {
-        clients[0].wait_for_turn_after(now());
+        clients[0].wait_until_polled_after(now());
         node.arbiter = None;
         node.start();
         for client in &clients {
             client.wait_for("sat");
-            client.wait_for_turn_after(now());
+            client.wait_until_polled_after(now());
         }
     }
 }
@@ -280,7 +219,6 @@ pub fn be_an_arbiter(socket: PathBuf) {
                 job: Job(client.pid),
                 share: Share::new(1, 2).unwrap(),
                 mode: Mode::Soft,
-                is_several: false,
             })
         }
 
@@ -314,7 +252,7 @@ fn killing_the_arbiter_again_and_again_hangs_no_process() {
             clients.iter_mut().for_each(Client::go);
         }
         for client in &clients {
-            client.wait_for_turn_after(now());
+            client.wait_until_polled_after(now());
         }
         arbiter.signal(Signal::KILL);
     }
@@ -355,12 +293,12 @@ fn a_page_cannot_be_made_shorter_or_longer() {
     node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
     let (_, page) = ask(&node.socket, &request(GPU)).unwrap();
     let page = page.unwrap();
-    for size in [0, 4095, 8192] {
-        assert_eq!(rustix::fs::ftruncate(&page, size), Err(Errno::PERM));
+    for size in [0, Seat::SIZE - 1, Seat::SIZE + 1] {
+        let resized = rustix::fs::ftruncate(&page, size as u64);
+        assert_eq!(resized, Err(Errno::PERM));
     }
     let seals = rustix::fs::SealFlags::WRITE;
     assert_eq!(rustix::fs::fcntl_add_seals(&page, seals), Err(Errno::PERM));
-    assert_eq!(Sat::at(&page).seat().share().load(SeqCst), 250_000_000);
 }
 
 #[test]
@@ -374,12 +312,12 @@ fn a_process_has_one_seat_at_each_gpu() {
         seats.push(Sat::at(&page.unwrap()));
     }
     let tenants = node.tenants();
-    assert_eq!((tenants.len(), tenants[0].standing.seats), (1, 1));
-    // The last one is the one that gets turns.
+    assert_eq!((tenants.len(), tenants[0].members.len()), (1, 1));
+    // The last one is the one that is heard.
+    seats[0].seat().wants_gpu().store(1, SeqCst);
+    seats[0].wake();
+    assert!(seats[1].be_polled().is_some());
+    assert!(!node.tenants()[0].wants_gpu);
     seats[1].seat().wants_gpu().store(1, SeqCst);
-    seats[1].wake();
-    node.wait_until(|it| it[0].standing.holds);
-    assert_ne!(seats[1].seat().turn().load(SeqCst) & OPEN, 0);
-    assert_eq!(seats[0].seat().turn().load(SeqCst) & OPEN, 0);
-    assert_eq!(seats[2].seat().turn().load(SeqCst) & OPEN, 0);
+    node.wait_until(|it| it[0].wants_gpu);
 }

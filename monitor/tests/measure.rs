@@ -197,32 +197,27 @@ fn usage() -> Node {
     };
     let seat = |pid| Seat {
         pid,
-        shut_out_seconds: None,
+        not_steered: None,
     };
     let busy = JobGpu {
         index: Some(0),
         uuid: uuid(0),
-        has_turn: true,
+        wants_gpu: true,
         known_seconds: 125.5,
         charged_seconds: 31.2,
         credit_seconds: 0.004,
-        turns: 3120,
         seats: vec![seat(101), seat(102)],
         ..JobGpu::default()
     };
-    let stopped = Seat {
-        shut_out_seconds: Some(4.25),
+    let unsteered = Seat {
+        not_steered: Some("it has told of no channels".into()),
         ..seat(103)
     };
-    let waiting = JobGpu {
-        has_turn: false,
-        waits: true,
+    let held = JobGpu {
+        is_held: true,
         charged_seconds: 16.0,
         credit_seconds: -0.6,
-        turns: 80,
-        overruns: 1,
-        launches_without_turn: 7,
-        seats: vec![stopped, seat(109)],
+        seats: vec![unsteered, seat(109)],
         ..busy.clone()
     };
     let idle = JobGpu {
@@ -237,14 +232,13 @@ fn usage() -> Node {
         schema_version: VERSION,
         gpus: vec![GpuUsage {
             uuid: uuid(0),
-            shared_by: Some("turns".into()),
-            why: Some("process 103 of job 13 cannot be steered".into()),
+            shared_by: Some("scheduler".into()),
             ..GpuUsage::default()
         }],
         jobs: vec![
             job(19, slice(2, "hard"), idle),
             job(12, slice(2, "hard"), busy),
-            job(13, slice(1, "soft"), waiting),
+            job(13, slice(1, "soft"), held),
         ],
         findings: vec![Findings {
             kind: "memory".into(),
@@ -326,7 +320,7 @@ fn a_node_without_anything_says_so() {
         ending: Some(Ending::default()),
         ..Node::default()
     });
-    let said = format!("{nobody}\nno job takes turns\n");
+    let said = format!("{nobody}\nno job shares a GPU\n");
     assert_eq!(table::text(&report), said);
     (report.usage, report.usage_error) = (None, Some("nobody is there".into()));
     let said = format!("{nobody}\nno jobs are shown that share a GPU: nobody is there\n");

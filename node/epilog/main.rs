@@ -101,16 +101,14 @@ fn over(job: &Job, usage: Option<&usage::Job>) -> Event {
     };
     let sum =
         |of: fn(&usage::JobGpu) -> f64| usage.gpus.iter().map(of).fold(0.0, |sum, one| sum + one);
-    let count = |of: fn(&usage::JobGpu) -> u64| usage.gpus.iter().map(of).sum::<u64>();
+    let refused: u64 = usage.gpus.iter().map(|gpu| gpu.refused).sum();
     let peaks = usage.gpus.iter().filter_map(|gpu| gpu.memory_peak_bytes);
     let event = event
         .with("gpus", usage.gpus.len())
         .with("known_seconds", sum(|gpu| gpu.known_seconds))
         .with("charged_seconds", sum(|gpu| gpu.charged_seconds))
         .with("waited_seconds", sum(|gpu| gpu.waited_seconds))
-        .with("refused", count(|gpu| gpu.refused))
-        .with("turns", count(|gpu| gpu.turns))
-        .with("overruns", count(|gpu| gpu.overruns));
+        .with("refused", refused);
     match peaks.max() {
         Some(peak) => event.with("memory_peak_bytes", peak),
         None => event,

@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    /// The monitor's socket, where processes ask for their turns.
+    /// The monitor's socket, where processes ask for their seats.
     pub fn arbiter_socket(&self) -> PathBuf {
         self.run.join(ARBITER)
     }

@@ -105,7 +105,7 @@ mod tests {
             ("[[[[[[", "is not what the monitor writes"),
             (
                 r#"{"schema_version":9}"#,
-                "has form 9, and this softmig reads form 1",
+                "has form 9, and this softmig reads form 2",
             ),
         ] {
             fs::write(&path, text).unwrap();

@@ -75,7 +75,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let answers = [
             r#"{"schema_version":1,"node":"gpu01","jobs":[{"job":7}]}"#,
-            r#"{"schema_version":2,"node":"gpu01"}"#,
+            r#"{"schema_version":9,"node":"gpu01"}"#,
             "{",
             "",
         ];

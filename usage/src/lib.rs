@@ -19,7 +19,7 @@ use softmig_policy::node::limits::Limits;
 use softmig_policy::node::size::MIB;
 
 /// The number of this form. A newer one can have more fields. If a field goes or changes its meaning, the number changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A job that holds more of its memory on a GPU is about to be refused more.
 const NEARLY_FULL: f64 = 0.9;
@@ -67,7 +67,8 @@ impl Node {
     pub fn read(text: &[u8]) -> Result<Self, ReadError> {
         let node: Self = serde_json::from_slice(text)?;
         match node.schema_version {
-            VERSION => Ok(node),
+            // 1 has more, about turns.
+            1 | VERSION => Ok(node),
             0 => Err(ReadError::Empty),
             form => Err(ReadError::OtherForm(form)),
         }
@@ -98,9 +99,9 @@ pub struct GpuUsage {
     pub memory_bytes: Option<u64>,
     /// The part of it that is used.
     pub memory_used_bytes: Option<u64>,
-    /// How jobs share it just now: `scheduler` or `turns`.
+    /// How jobs share it just now: `scheduler`, or `caps` that they keep themselves.
     pub shared_by: Option<String>,
-    /// The reason for turns, against the scheduler; `None` without one.
+    /// The reason for caps; `None` without one.
     pub why: Option<String>,
     /// For how long the monitor has counted the following times.
     pub known_seconds: f64,
@@ -250,23 +251,23 @@ pub struct JobGpu {
     pub idle_seconds: f64,
     /// The GPU time that it may take yet; below zero: that it owes.
     pub credit_seconds: f64,
-    /// How many turns it had.
-    pub turns: u64,
-    /// How many of them it did not give back in time.
-    pub overruns: u64,
-    /// Launches without a turn, which keep it from hanging; by its own count.
-    pub launches_without_turn: u64,
     /// Its processes on the GPU, by NVML.
     pub processes: u32,
-    /// Whether it has the turn; while it is steered, whether its channels run.
-    pub has_turn: bool,
-    /// Whether it wants the GPU and does not have it.
-    pub waits: bool,
+    /// Whether one of its processes wants the GPU.
+    pub wants_gpu: bool,
+    /// Whether it is held on the GPU.
+    pub is_held: bool,
     /// The processes that the monitor shares the GPU among.
     pub seats: Vec<Seat>,
 }
 
 impl JobGpu {
+    /// How many of its processes cannot be held.
+    pub fn not_steered(&self) -> usize {
+        let seats = self.seats.iter();
+        seats.filter(|seat| seat.not_steered.is_some()).count()
+    }
+
     /// NVML's index as a label; empty for a GPU that NVML does not show.
     pub fn index_label(&self) -> String {
         self.index
@@ -281,8 +282,8 @@ impl JobGpu {
 pub struct Seat {
     /// Its number.
     pub pid: u32,
-    /// The time for which it gets no turn, because it did not say that its turn is over. Saying so ends that.
-    pub shut_out_seconds: Option<f64>,
+    /// Why it cannot be held, on a GPU that is shared by its own scheduler.
+    pub not_steered: Option<String>,
 }
 
 /// How often a rule found something.

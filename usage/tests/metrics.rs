@@ -2,7 +2,7 @@
 
 #![cfg(feature = "metrics")]
 
-use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Slice};
+use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Seat, Slice};
 
 /// A quarter of GPU 0, and a GPU that a job has as a whole.
 fn node() -> Node {
@@ -32,10 +32,11 @@ fn node() -> Node {
             waited_seconds: 1.25,
             idle_seconds: 0.5,
             credit_seconds: -0.25,
-            turns: 75,
-            overruns: 1,
-            launches_without_turn: 2,
             processes: 1,
+            seats: vec![Seat {
+                pid: 77,
+                not_steered: Some("it has told of no channels".into()),
+            }],
             ..JobGpu::default()
         }],
     };

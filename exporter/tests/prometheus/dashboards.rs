@@ -102,9 +102,10 @@ pub fn expected(query: &Query) -> Option<Rows> {
         ("GPU time of each job", "A") => each(whose, |its| its.charged),
         ("Memory, of the slice", "A") => each(whose, |its| bytes(its.used_mib) / bytes(LIMIT_MIB)),
         ("Shards", "A") => rows(&[("0/allocated", 4.0), ("0/free", 0.0)]),
-        ("Refused, without a turn, overruns", "A") => any(|its| its.refused),
-        ("Refused, without a turn, overruns", "B") => any(|its| its.without_turn),
-        ("Refused, without a turn, overruns", "C") => any(|its| its.overruns),
+        ("Refused, not steered", "A") => any(|its| its.refused),
+        ("Refused, not steered", "B") => each(&|its| whose(its) && its.unsteered > 0, |its| {
+            its.unsteered.into()
+        }),
         ("Findings of the monitor", "A") => rows(&[("memory", HOUR * FOUND)]),
         ("GPU hours", "A") => sum(whose, |its| RANGE * its.charged / 3600.0),
         ("GPUs' worth of slices", "A") => sum(whose, |_| SHARE),

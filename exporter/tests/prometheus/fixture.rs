@@ -1,7 +1,7 @@
 //! A node with four slices of a GPU, at any moment of six minutes. Their rates never change, so that every figure can
 //! be said beforehand.
 
-use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Slice, VERSION};
+use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Seat, Slice, VERSION};
 
 /// Seconds between two scrapes.
 pub const STEP: f64 = 15.0;
@@ -21,10 +21,8 @@ pub struct Quarter {
     pub mode: &'static str,
     pub charged: f64,
     pub waited: f64,
-    pub turns: f64,
-    pub overruns: f64,
     pub refused: f64,
-    pub without_turn: f64,
+    pub unsteered: u32,
     pub used_mib: u64,
     pub peak_mib: u64,
     pub idle: f64,
@@ -50,10 +48,8 @@ const SILENT: Quarter = Quarter {
     mode: "hard",
     charged: 0.0,
     waited: 0.0,
-    turns: 0.0,
-    overruns: 0.0,
     refused: 0.0,
-    without_turn: 0.0,
+    unsteered: 0,
     used_mib: 0,
     peak_mib: 0,
     idle: 0.0,
@@ -66,8 +62,6 @@ pub const QUARTERS: [Quarter; 4] = [
         user: "alice",
         charged: 0.24,
         waited: 0.5,
-        turns: 10.0,
-        overruns: 0.2,
         used_mib: 7900,
         peak_mib: 8100,
         debt: 0.6,
@@ -77,7 +71,6 @@ pub const QUARTERS: [Quarter; 4] = [
         job: 102,
         user: "alice",
         charged: 0.125,
-        turns: 4.0,
         refused: 0.2,
         used_mib: 11_366,
         peak_mib: 11_366,
@@ -97,7 +90,7 @@ pub const QUARTERS: [Quarter; 4] = [
         account: "research \"a\\b\"",
         mode: "soft",
         charged: 0.4,
-        without_turn: 0.4,
+        unsteered: 2,
         used_mib: 3000,
         peak_mib: 3000,
         ..SILENT
@@ -136,6 +129,13 @@ pub fn node(end: f64, scrape: u32) -> Node {
     }
 }
 
+fn unsteered(pid: u32) -> Seat {
+    Seat {
+        pid,
+        not_steered: Some("it has told of no channels".into()),
+    }
+}
+
 fn job(quarter: &Quarter, since: f64, known: f64) -> Job {
     let count = |rate: f64| (rate * known).round() as u64;
     let slice = Slice {
@@ -157,10 +157,8 @@ fn job(quarter: &Quarter, since: f64, known: f64) -> Job {
         waited_seconds: quarter.waited * known,
         idle_seconds: quarter.idle,
         credit_seconds: -quarter.debt,
-        turns: count(quarter.turns),
-        overruns: count(quarter.overruns),
-        launches_without_turn: count(quarter.without_turn),
         processes: 1,
+        seats: (0..quarter.unsteered).map(unsteered).collect(),
         ..JobGpu::default()
     };
     Job {

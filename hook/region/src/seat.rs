@@ -1,28 +1,17 @@
-//! Seats: a process that uses a GPU and the arbiter of the node tell each other of turns by the process's seat.
+//! Seats: a process that uses a GPU and the arbiter of the node tell each other of its work by the process's seat.
 //!
-//! A seat is one page for each process and GPU. The page belongs to a memfd that the arbiter makes and seals, so that
+//! A seat is a few pages for each process and GPU. They belong to a memfd that the arbiter makes and seals, so that
 //! neither side can shorten it while the other uses it. Both map it. The process's half is only its own word: the
 //! arbiter bounds the harm that garbage there can do to others.
 //!
-//! A turn, from the process's side:
-//!
-//! 1. A thread that wants to launch finds the turn closed. It sets [`Seat::wants_gpu`], wakes the arbiter ([`Seat::wakes`])
-//!    and waits on [`Seat::turn`] as a futex.
-//! 2. The arbiter writes the terms of a turn, then the turn with [`OPEN`], and wakes all who wait there.
-//! 3. The process waits until [`Seat::from`], when the last work of the job before it should be over. It launches until
-//!    [`Seat::used`] and its work in flight reach the budget, the clock reaches `until`, or the arbiter closes the turn. A
-//!    process without work also gives a turn back that says [`CONTENDED`].
-//! 4. It waits until little of its work is left, or until the rest will not end without another turn. It says when the
-//!    rest should be over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and wakes
-//!    the arbiter.
-//!
-//! On a GPU whose own scheduler the arbiter can steer there are no turns ([`Seat::free`]): each process has a turn without end,
-//! launches as it likes, and says when it has work ([`Seat::tell_work`]). By the channels that it tells of
-//! ([`Seat::tell_channels`]) the arbiter holds it on the GPU.
+//! The process says when it has work ([`Seat::wants_gpu`], [`Seat::tell_work`]), and which channels it has on the GPU's own
+//! scheduler ([`Seat::tell_channels`]). Then it wakes the arbiter ([`Seat::wakes`]). The arbiter says whether it steers these
+//! channels ([`Seat::free`]). If it does, the process launches as it likes. If not, the process keeps its job's cap itself.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The page. Times are nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
+/// The pages. Times are nanoseconds of `CLOCK_MONOTONIC`.
 #[repr(C, align(4096))]
 pub struct Seat {
     /// The words that the arbiter writes.
@@ -33,25 +22,28 @@ pub struct Seat {
 
 #[repr(C, align(64))]
 struct Arbiter {
+    old: ForOldLibraries,
+    heartbeat: AtomicU64,
+    free: AtomicU32,
+}
+
+/// A turn. Libraries that ask with [`Version::Turns`] launch only while they have one.
+#[repr(C)]
+struct ForOldLibraries {
     turn: AtomicU32,
     share: AtomicU32,
     budget: AtomicU64,
     from: AtomicU64,
     ahead: AtomicU64,
     until: AtomicU64,
-    heartbeat: AtomicU64,
-    free: AtomicU32,
 }
 
 #[repr(C, align(64))]
 struct Process {
     wakes: AtomicU32,
     wants_gpu: AtomicU32,
-    done: AtomicU32,
-    overruns: AtomicU32,
-    used: AtomicU64,
-    over: AtomicU64,
-    together: AtomicU32,
+    /// Old libraries write here.
+    _reserved: [AtomicU32; 7],
     version: AtomicU32,
     pending: AtomicU64,
     pending_since: AtomicU64,
@@ -76,23 +68,17 @@ pub struct Channel {
     pub handle: u32,
 }
 
-/// How many channels a process can tell of: those of some thirty contexts.
-pub const MOST_CHANNELS: usize = 240;
+/// How many channels a process can tell of: those of more than a hundred contexts. Old libraries map the first page alone, with 240.
+pub const MOST_CHANNELS: usize = 1024;
 /// In the place of a number of channels: there are more than can be told.
 pub const TOO_MANY: u32 = u32::MAX;
 
-/// In [`Seat::turn`]: the process has the turn.
-pub const OPEN: u32 = 1;
-/// In [`Seat::turn`]: another job waits for it.
-pub const CONTENDED: u32 = 2;
-/// The number that is added to [`Seat::turn`] with each change: no two words are the same.
-pub const STEP: u32 = 4;
-/// The whole GPU in [`Seat::share`].
+/// The whole GPU, of which a share is a part.
 pub const WHOLE: u32 = 1_000_000_000;
 
 impl Seat {
-    /// How large a page is.
-    pub const SIZE: usize = 4096;
+    /// How large it is.
+    pub const SIZE: usize = 5 * 4096;
 
     /// The seat at an address; `None` if that is not the beginning of a page.
     ///
@@ -105,45 +91,29 @@ impl Seat {
         seat.is_aligned().then(|| unsafe { &*seat })
     }
 
-    /// The state of the job's turn, as a futex: [`OPEN`], [`CONTENDED`], and steps of [`STEP`]. The arbiter's.
-    pub fn turn(&self) -> &AtomicU32 {
-        &self.arbiter.turn
+    /// Gives an old library a turn without end: it launches as it likes. `share` is its job's part of [`WHOLE`].
+    pub fn give_endless_turn(&self, share: u32) {
+        /// A turn that is open, of this process alone.
+        const OPEN: u32 = 5;
+        /// With less than this of its work left, a process may give a turn back.
+        const LONGEST_TAIL_NS: u64 = 1_000_000;
+        let old = &self.arbiter.old;
+        old.share.store(share, Ordering::Relaxed);
+        old.budget.store(u64::MAX, Ordering::Relaxed);
+        old.ahead.store(LONGEST_TAIL_NS, Ordering::Relaxed);
+        old.until.store(u64::MAX, Ordering::Relaxed);
+        // After the rest, so that a process that sees this word sees them too.
+        old.turn.store(OPEN, Ordering::SeqCst);
     }
 
-    /// The job's share of the GPU, of [`WHOLE`]. The arbiter's.
-    pub fn share(&self) -> &AtomicU32 {
-        &self.arbiter.share
-    }
-
-    /// The most that [`Seat::used`] may come to in this turn. The arbiter's.
-    pub fn budget(&self) -> &AtomicU64 {
-        &self.arbiter.budget
-    }
-
-    /// When the turn begins: an earlier launch may take the GPU from the job that had it before. The arbiter's.
-    pub fn from(&self) -> &AtomicU64 {
-        &self.arbiter.from
-    }
-
-    /// How much of its work may be left when it is done with the turn: nothing if several processes of the job are in
-    /// it, since the rests of all would add up. The arbiter's.
-    pub fn ahead(&self) -> &AtomicU64 {
-        &self.arbiter.ahead
-    }
-
-    /// When the turn ends. The arbiter's.
-    pub fn until(&self) -> &AtomicU64 {
-        &self.arbiter.until
-    }
-
-    /// The time when the arbiter last polled. While any process wants or has the GPU, that is never long ago. The
-    /// arbiter writes it.
+    /// The time when the arbiter last polled. While any process wants the GPU, that is never long ago. The arbiter
+    /// writes it.
     pub fn heartbeat(&self) -> &AtomicU64 {
         &self.arbiter.heartbeat
     }
 
-    /// Not zero while there are no turns: the process launches as it likes, and the arbiter steers its channels on the GPU
-    /// itself. The arbiter's.
+    /// Not zero while the arbiter steers the process's channels on the GPU: the process launches as it likes. The
+    /// arbiter's.
     pub fn free(&self) -> &AtomicU32 {
         &self.arbiter.free
     }
@@ -157,22 +127,6 @@ impl Seat {
     /// Not zero while the process wants to launch, or has work under way.
     pub fn wants_gpu(&self) -> &AtomicU32 {
         &self.process.wants_gpu
-    }
-
-    /// When its last work should be over, by its own estimate.
-    pub fn over(&self) -> &AtomicU64 {
-        &self.process.over
-    }
-
-    /// The word of the last turn that it is done with: nothing more is launched in it.
-    pub fn done(&self) -> &AtomicU32 {
-        &self.process.done
-    }
-
-    /// Not zero while the job's work waits for work on another of its GPUs: the job then needs its turns on all of them
-    /// together.
-    pub fn together(&self) -> &AtomicU32 {
-        &self.process.together
     }
 
     /// Tells of the process's channels; [`TOO_MANY`] where there are more than there is room for. One thread at a time.
@@ -201,7 +155,7 @@ impl Seat {
         &self.process.version
     }
 
-    /// The number of channels, and those of them that fit in the page.
+    /// The number of channels, and those of them that there is room for.
     pub fn channels(&self) -> (u32, impl Iterator<Item = Channel>) {
         let count = self.process.channels.load(Ordering::Relaxed);
         let told = usize::try_from(count).unwrap_or(usize::MAX);
@@ -215,12 +169,7 @@ impl Seat {
         (count, channels)
     }
 
-    /// The number of its launches without a turn at this seat, which keep the process from hanging.
-    pub fn overruns(&self) -> &AtomicU32 {
-        &self.process.overruns
-    }
-
-    /// Tells whether the process has work on a GPU without turns, or work that waits for it, and for how many nanoseconds
+    /// Tells whether the process has work, or work that waits for the GPU, and for how many nanoseconds
     /// it had some since it was told last. Until the next time, a process with work counts as having it all the time. One
     /// thread at a time.
     pub fn tell_work(&self, now: u64, has_work: bool, worked: u64) {
@@ -239,21 +188,32 @@ impl Seat {
             since => sum.saturating_add(now.saturating_sub(since)),
         }
     }
-
-    /// How long its work has kept the GPU busy in all, as it measured.
-    pub fn used(&self) -> &AtomicU64 {
-        &self.process.used
-    }
 }
 
 const _: () = assert!(size_of::<Seat>() == Seat::SIZE);
+// Where old libraries have them.
+const _: () = assert!(offset_of!(Seat, arbiter.heartbeat) == 40);
+const _: () = assert!(offset_of!(Seat, process.wakes) == 64);
+const _: () = assert!(offset_of!(Seat, process.version) == 100);
+const _: () = assert!(offset_of!(Seat, process.all) == 124);
 
 /// The packet that a process sends to the arbiter's socket, `/var/run/softmig/arbiter.sock` (`SOCK_SEQPACKET`). The
-/// answer is one packet of [`ANSWER`] bytes with the page's memfd beside it, or with an errno and no memfd.
+/// answer is one packet of [`ANSWER`] bytes with the seat's memfd beside it, or with an errno and no memfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// What the library that asks can do.
+    pub version: Version,
     /// The GPU's UUID.
     pub gpu: [u8; 16],
+}
+
+/// What a library can do by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// `softmig1`: with a seat it launches in turns alone, and without one it keeps its job's cap.
+    Turns,
+    /// `softmig2`: it keeps its job's cap wherever it is not steered.
+    Cap,
 }
 
 /// The packet that a process sends instead to be admitted to the GPUs of a job with the device gate. The answer is an
@@ -266,12 +226,15 @@ pub const ANSWER: usize = 4;
 impl Request {
     /// How long a request is.
     pub const SIZE: usize = 24;
-    const MAGIC: [u8; 8] = *b"softmig1";
 
     /// As it is sent.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        let parts = Self::MAGIC.iter().chain(&self.gpu);
+        let magic = match self.version {
+            Version::Turns => b"softmig1",
+            Version::Cap => b"softmig2",
+        };
+        let parts = magic.iter().chain(&self.gpu);
         for (byte, part) in bytes.iter_mut().zip(parts) {
             *byte = *part;
         }
@@ -282,7 +245,12 @@ impl Request {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (magic, gpu) = bytes.split_first_chunk()?;
         let gpu = gpu.try_into().ok()?;
-        (*magic == Self::MAGIC).then_some(Self { gpu })
+        let version = match magic {
+            b"softmig1" => Version::Turns,
+            b"softmig2" => Version::Cap,
+            _ => return None,
+        };
+        Some(Self { version, gpu })
     }
 }
 
@@ -293,13 +261,17 @@ mod tests {
     #[test]
     fn a_request_is_read_as_it_was_sent() {
         let gpu = core::array::from_fn(|at| at as u8);
-        let bytes = Request { gpu }.to_bytes();
-        assert_eq!(Request::from_bytes(&bytes), Some(Request { gpu }));
+        for version in [Version::Turns, Version::Cap] {
+            let request = Request { version, gpu };
+            assert_eq!(Request::from_bytes(&request.to_bytes()), Some(request));
+        }
+        let version = Version::Cap;
+        let bytes = Request { version, gpu }.to_bytes();
         assert_eq!(Request::from_bytes(&bytes[1..]), None);
         assert_eq!(Request::from_bytes(&bytes[..23]), None);
         assert_eq!(Request::from_bytes(&[&bytes[..], &[0]].concat()), None);
         let mut other = bytes;
-        other[7] = b'2';
+        other[7] = b'3';
         assert_eq!(Request::from_bytes(&other), None);
     }
 
@@ -318,6 +290,9 @@ mod tests {
         let (count, all) = seat.channels();
         assert_eq!((count, seat.version().load(Ordering::Relaxed)), (8, 1));
         assert!(all.eq((0..8).map(channel)));
+        // Old libraries had no room for more than 240.
+        seat.tell_channels((0..241).map(channel));
+        assert!(seat.channels().1.eq((0..241).map(channel)));
         seat.tell_channels((0..).map(channel));
         let (count, all) = seat.channels();
         assert_eq!((count, all.count()), (TOO_MANY, MOST_CHANNELS));
@@ -341,12 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_a_page_at_the_beginning_of_one() {
+    fn a_seat_is_at_the_beginning_of_a_page() {
         let pages = [const { core::mem::MaybeUninit::<Seat>::zeroed() }; 2];
         let start: *const u8 = pages.as_ptr().cast();
-        // SAFETY: the first page is there as long as the test.
+        // SAFETY: the first one is there as long as the test.
         let seat = unsafe { Seat::at(start) }.unwrap();
-        assert_eq!(seat.turn().load(core::sync::atomic::Ordering::Relaxed), 0);
+        assert_eq!(seat.free().load(Ordering::Relaxed), 0);
         // SAFETY: nothing is read there.
         assert!(unsafe { Seat::at(start.wrapping_add(64)) }.is_none());
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_policy::node::identity::ProcessRules;
 use softmig_policy::node::paths::ARBITER_SOCKET;
-use softmig_region::seat::{ANSWER, Request, Seat};
+use softmig_region::seat::{ANSWER, Request, Seat, Version};
 
 use super::channels;
 use crate::identity::message::Message;
@@ -32,7 +32,7 @@ pub(super) struct ArbiterClient {
     ask_at: AtomicU64,
     /// Since when nothing was heard of it.
     silent_since: AtomicU64,
-    /// Where the last seat's page is mapped; null before the first.
+    /// Where the last seat is mapped; null before the first.
     page: Kept<Seat>,
 }
 
@@ -149,6 +149,7 @@ fn sit_down(gpu: &CUuuid, last: Option<&'static Seat>) -> Option<&'static Seat> 
     /// The number of root in a user namespace that does not map root.
     const NOBODY: u32 = 65534;
     let request = Request {
+        version: Version::Cap,
         gpu: gpu.bytes.map(i8::cast_unsigned),
     };
     let mut refused = [0; ANSWER];
@@ -162,7 +163,7 @@ fn sit_down(gpu: &CUuuid, last: Option<&'static Seat>) -> Option<&'static Seat> 
     page_of(&file, last)
 }
 
-/// Maps a seat's file, in the place of the last seat's page: threads may still look there.
+/// Maps a seat's file, in the place of the last seat: threads may still look there.
 fn page_of(file: &os::File, last: Option<&'static Seat>) -> Option<&'static Seat> {
     if let Some(last) = last {
         let place = NonNull::from(last).cast();

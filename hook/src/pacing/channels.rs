@@ -15,7 +15,7 @@ use crate::driver::args::In;
 use crate::os::Lock;
 use crate::os::cells::{Fresh, Kept, zeroed};
 
-/// How many groups and channels are known: those of far more contexts than there is memory for on a GPU. The page has less room.
+/// How many groups and channels are known: those of far more contexts than there is memory for on a GPU. A seat has less room.
 const MOST_GROUPS: usize = 256;
 const MOST: usize = 2048;
 
@@ -234,9 +234,9 @@ mod tests {
             }
             note_words(CONTROL, &[client, group, SET_TIME_SLICE, 0, 0, 0, 8, 0]);
         };
-        // Two clients with 50 contexts each.
+        // Two clients with 55 contexts each.
         let clients = [0xc1d0_001a, 0xc1d0_001b];
-        let all = || (1000..1050).flat_map(|group| clients.map(|client| (client, group)));
+        let all = || (1000..1055).flat_map(|group| clients.map(|client| (client, group)));
         all().for_each(|(client, group)| make(client, group));
         assert_eq!(told().0, TOO_MANY);
         // All contexts but one end.

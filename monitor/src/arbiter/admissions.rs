@@ -12,7 +12,7 @@ use super::authorizer::Client;
 use super::connections::Connection;
 use super::gpu::spawn;
 use super::socket::answer;
-use crate::schedule::turns::Job;
+use crate::schedule::Job;
 
 /// How many threads a job has at most.
 const THREADS: usize = 4;

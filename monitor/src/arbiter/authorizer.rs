@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner, owner};
-use crate::schedule::turns::Job;
+use crate::schedule::Job;
 
 /// A process that asks for a seat, as the kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,6 @@ pub struct Admission {
     pub share: Share,
     /// Cap or share.
     pub mode: Mode,
-    /// Whether the job has several GPUs, whose work may wait for each other.
-    pub is_several: bool,
 }
 
 /// The processes that may have a seat, and at which GPU.
@@ -102,7 +100,6 @@ impl Authorizer for Jobs {
             job: Job(id.ok_or(Errno::NOENT)?),
             share: limits.share(),
             mode: limits.mode(),
-            is_several: conf.gpus.iter().count() > 1,
         })
     }
 
@@ -183,7 +180,6 @@ mod tests {
             job: Job(12),
             share: Share::new(1, 8).unwrap(),
             mode: Mode::Soft,
-            is_several: false,
         };
         assert_eq!(ask(STEP, CONF, "12.conf", 2001, GPU), Ok(admission));
         assert_eq!(ask(STEP, CONF, "12.conf", 0, GPU), Ok(admission));

@@ -1,6 +1,6 @@
 //! The time.
 
-use crate::schedule::turns::Nanos;
+use crate::schedule::Nanos;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 pub(super) fn now() -> Nanos {

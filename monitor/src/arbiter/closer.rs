@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::warn;
 
 use super::clock::now;
-use crate::schedule::turns::Nanos;
+use crate::schedule::Nanos;
 
 /// Sockets wait this long for others to be closed with, so that clients can read their answers. With `MANY` sockets they
 /// do not wait.

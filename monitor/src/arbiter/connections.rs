@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::authorizer::Client;
 use super::closer::ClientSocket;
 use crate::jobs::pidfd::Pidfd;
-use crate::schedule::turns::Nanos;
+use crate::schedule::Nanos;
 
 /// The most clients that may have connected without having asked yet, in all and of one user.
 const MOST_SILENT: usize = 256;

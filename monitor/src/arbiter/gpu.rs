@@ -1,4 +1,4 @@
-//! One GPU: its turns, a thread for each seat that waits until its process wakes it, and one for the clock.
+//! One GPU: its seats, a thread for each that waits until its process wakes it, and one for the clock.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,18 +10,17 @@ use std::time::Duration;
 
 use super::authorizer::Admission;
 use super::clock::now;
-use super::gpu_state::GpuState;
-use super::other_gpus::OtherGpus;
+use super::gpu_state::{GpuState, Newcomer};
 use super::page::Page;
 use super::session::Session;
 use super::steering::{Scheduler, Unseated};
 use super::tenant::Account;
-use crate::schedule::turns::{Job, Nanos, Rules, SeatId};
+use crate::schedule::{Job, Nanos, SeatId};
 
 /// A thread that waits for a process calls nothing deep.
 const STACK: usize = 128 << 10;
 
-/// A GPU's turns, and the processes that have seats there.
+/// A GPU, and the processes that have seats there.
 #[derive(Debug)]
 pub(super) struct Gpu {
     state: Mutex<GpuState>,
@@ -30,13 +29,9 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    pub(super) fn start(
-        rules: Rules,
-        others: OtherGpus,
-        scheduler: Scheduler,
-    ) -> io::Result<Arc<Self>> {
+    pub(super) fn start(scheduler: Scheduler) -> io::Result<Arc<Self>> {
         let gpu = Arc::new(Self {
-            state: Mutex::new(GpuState::new(rules, others, scheduler)),
+            state: Mutex::new(GpuState::new(scheduler)),
             sooner: Condvar::new(),
         });
         let this = Arc::clone(&gpu);
@@ -53,13 +48,10 @@ impl Gpu {
     pub(super) fn sit(
         self: &Arc<Self>,
         admission: Admission,
-        pid: u32,
-        process: Option<OwnedFd>,
-        count: &Arc<()>,
+        newcomer: Newcomer,
     ) -> io::Result<(SeatId, OwnedFd)> {
-        let (page, file) = Page::new(admission.share)?;
-        let sat = self.state().sit(admission, page, pid, process, count);
-        let (seat, session) = sat.ok_or(io::ErrorKind::NotConnected)?;
+        let (page, file) = Page::new()?;
+        let (seat, session) = self.state().sit(admission, page, newcomer)?;
         let this = Arc::clone(self);
         match spawn("seat", move || this.listen(seat, &session)) {
             Ok(_) => Ok((seat, file)),
@@ -126,7 +118,7 @@ impl Gpu {
 
     /// Looks when it is time.
     fn keep_time(&self) {
-        // Turns end when they should, not when it is convenient.
+        // Jobs are held when they should be, not when it is convenient.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut state = self.state();
         while !state.is_over {

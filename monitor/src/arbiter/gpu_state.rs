@@ -1,51 +1,56 @@
-//! The state of a GPU's turns and seats at one time, and the steps that follow from it.
+//! The processes that have seats at a GPU, and the steering of their channels.
+//!
+//! While the GPU can be steered, all jobs are. A process that cannot be steered changes nothing for other jobs: its job is charged
+//! by the GPU's log, and the job's other processes are held for it. While the GPU cannot be steered, each process keeps its job's cap
+//! itself, and its job is charged for the work that it tells of.
 
-use std::collections::BTreeMap;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tracing::warn;
 
+use softmig_region::seat::{MOST_CHANNELS, Version};
+
 use super::authorizer::Admission;
 use super::clock::now;
-use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::session::Session;
 use super::steering::{Held, Scheduler, SeatState, Steering, Unseated};
-use super::tenant::{Account, Member, Sharing, Tenant};
-use crate::schedule::turns::{Job, JobStatus, Nanos, Rules, SeatId, Turns};
+use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
+use crate::schedule::{Book, Job, Nanos, SeatId};
 
-/// How often processes that wait are told that the arbiter is there. Where there is no heartbeat for twice as long, they see
-/// whether it listens.
+/// How often processes that want the GPU are told that the arbiter is there. Where there is no heartbeat for twice as long, they
+/// see whether it listens.
 const HEARTBEAT: Nanos = 25_000_000;
 /// The interval at which all seats are polled while some have no listening thread, plus this much for each seat. To poll
 /// all of them, and to tell all of them what follows, takes a small part of that.
 const POLL_EVERY: Nanos = 1_000_000;
 const POLL_EVERY_PER_SEAT: Nanos = 20_000;
-/// A process may answer faster than the arbiter updates the GPU. After this many rounds it pauses for this long, so that other
-/// processes are polled too.
-const MAX_ROUNDS: u32 = 8;
-const ROUNDS_PAUSE: Nanos = 100_000;
-/// The least time for which jobs take turns before they are steered again.
+/// The least time for which a GPU is not steered after it could not be.
 const PAUSE: Nanos = 500_000_000;
 
-/// A GPU's turns, and the processes that have seats there.
+/// The processes that have seats at a GPU.
 #[derive(Debug)]
 pub(super) struct GpuState {
     /// Since when anything is counted here.
     since: Nanos,
-    turns: Turns,
-    others: OtherGpus,
     scheduler: Scheduler,
-    /// While jobs get the GPU by its own scheduler, and take no turns.
-    steering: Option<Steering>,
-    /// No job is steered before.
-    turns_until: Nanos,
+    steering: Steering,
+    /// Whether the jobs are steered.
+    is_steered: bool,
+    /// They are not steered before.
+    steered_from: Nanos,
     sessions: BTreeMap<SeatId, Arc<Session>>,
+    last_seat: u64,
     /// Processes of jobs with slices that have no seat, as they were seen last.
     unseated: BTreeMap<u32, Unseated>,
+    /// Jobs with more channels than can be held.
+    crowded: BTreeSet<Job>,
+    book: Book,
     /// When to look again.
     pub(super) next: Option<Nanos>,
     /// When the clock's thread will.
@@ -57,17 +62,30 @@ pub(super) struct GpuState {
     pub(super) is_over: bool,
 }
 
+/// A process that comes.
+pub(super) struct Newcomer {
+    pub(super) pid: u32,
+    /// Where the kernel knows such files.
+    pub(super) process: Option<OwnedFd>,
+    /// What its library can do.
+    pub(super) version: Version,
+    /// The count of its user's seats.
+    pub(super) count: Arc<()>,
+}
+
 impl GpuState {
-    pub(super) fn new(rules: Rules, others: OtherGpus, scheduler: Scheduler) -> Self {
+    pub(super) fn new(scheduler: Scheduler) -> Self {
         Self {
             since: now(),
-            turns: Turns::new(now(), rules),
-            others,
             scheduler,
-            steering: None,
-            turns_until: 0,
+            steering: Steering::new(now()),
+            is_steered: false,
+            steered_from: 0,
             sessions: BTreeMap::new(),
+            last_seat: 0,
             unseated: BTreeMap::new(),
+            crowded: BTreeSet::new(),
+            book: Book::default(),
             next: None,
             clock: None,
             heartbeat: None,
@@ -76,42 +94,51 @@ impl GpuState {
         }
     }
 
-    /// Adds a process; `None` if all is over.
+    /// Adds a process. One with an old library gets no seat where it is not steered: it would keep no cap there.
     pub(super) fn sit(
         &mut self,
         admission: Admission,
         page: Page,
-        pid: u32,
-        process: Option<OwnedFd>,
-        count: &Arc<()>,
-    ) -> Option<(SeatId, Arc<Session>)> {
-        let Admission {
-            job, share, mode, ..
-        } = admission;
-        // Work that waits for another GPU's has its turns on both together.
-        let process = process.filter(|_| !admission.is_several);
+        newcomer: Newcomer,
+    ) -> io::Result<(SeatId, Arc<Session>)> {
+        let Admission { job, share, mode } = admission;
         if self.is_over {
-            return None;
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let is_old = newcomer.version == Version::Turns;
+        if is_old {
+            self.begin_to_steer(now());
+            if !self.is_steered {
+                return Err(Errno::NOSYS.into());
+            }
+            page.set_free_for_good(share);
         }
         page.heartbeat(now());
-        let session = Session::new(page, pid, process, self.wake_limit(job), Arc::clone(count));
+        let Newcomer {
+            pid,
+            process,
+            count,
+            ..
+        } = newcomer;
+        let session = Session::new(page, pid, process, is_old, self.wake_limit(job), count);
         let session = Arc::new(session);
-        let seat = self.turns.sit(now(), job, share, mode);
+        self.steering.add(job, share, mode);
+        self.last_seat += 1;
+        let seat = SeatId {
+            job,
+            number: self.last_seat,
+        };
         self.sessions.insert(seat, Arc::clone(&session));
-        Some((seat, session))
+        Ok((seat, session))
     }
 
     /// Removes a process that has gone.
     pub(super) fn remove(&mut self, seat: SeatId) {
-        self.turns.leave(now(), seat);
         if let Some(session) = self.sessions.remove(&seat) {
-            let launches = u64::from(session.page.overruns());
-            self.turns.book().of(seat.job).launches_without_turn += launches;
             session.close();
         }
-        let is_there = self.sessions.keys().any(|other| other.job == seat.job);
-        if let Some(steering) = self.steering.as_mut().filter(|_| !is_there) {
-            steering.remove(seat.job);
+        if self.of_job(seat.job).next().is_none() {
+            self.steering.remove(seat.job);
         }
         self.hold();
     }
@@ -124,61 +151,40 @@ impl GpuState {
     /// The arbiter ends.
     pub(super) fn end(&mut self) {
         self.is_over = true;
-        self.steering = None;
+        self.is_steered = false;
         self.scheduler.end();
         for session in std::mem::take(&mut self.sessions).into_values() {
             session.close();
         }
     }
 
-    pub(super) fn tenants(&self) -> Vec<Tenant> {
+    fn tenants(&self) -> Vec<Tenant> {
         let now = now();
-        let until = |time: Nanos| Duration::from_nanos(u64::try_from(time - now).unwrap_or(0));
-        let member = |(&seat, session): (&SeatId, &Arc<Session>)| Member {
-            pid: session.pid,
-            launches_without_turn: session.page.overruns(),
-            shut_out_for: self.turns.is_late_until(seat).map(until),
+        let jobs: BTreeSet<Job> = self.sessions.keys().map(|seat| seat.job).collect();
+        let tenant = |job| Tenant {
+            job,
+            wants_gpu: self.of_job(job).any(|it| it.page.wants_gpu()),
+            is_held: self.is_held(job),
+            credit: self.steering.credit(job).unwrap_or(0),
+            members: self
+                .of_job(job)
+                .map(|session| Member {
+                    pid: session.pid,
+                    not_steered: self.not_steered(now, job, session),
+                })
+                .collect(),
         };
-        let of = |job| {
-            self.sessions
-                .iter()
-                .filter(move |(seat, _)| seat.job == job)
-        };
-        let steered = |standing: JobStatus| match self.steered(standing.job) {
-            Some((is_on, credit, charged)) => JobStatus {
-                holds: is_on,
-                credit,
-                charged: standing.charged + charged,
-                ..standing
-            },
-            None => standing,
-        };
-        let standings = self.turns.standings().map(steered);
-        let tenants = standings.map(|standing| Tenant {
-            standing,
-            known_for: Duration::from_nanos(u64::try_from(now - standing.since).unwrap_or(0)),
-            members: of(standing.job).map(member).collect(),
-        });
-        tenants.collect()
+        jobs.into_iter().map(tenant).collect()
     }
 
     /// The jobs' use of the GPU, and their state.
     pub(super) fn account(&mut self) -> Account {
-        if let Some(steering) = &mut self.steering {
-            self.turns.book().add(&steering.take_book());
-        }
-        let mut book = self.turns.book().clone();
-        let tenants = self.tenants();
-        for tenant in &tenants {
-            let launches = tenant.members.iter().map(|it| it.launches_without_turn);
-            book.of(tenant.standing.job).launches_without_turn +=
-                launches.map(u64::from).sum::<u64>();
-        }
+        self.book.add(&self.steering.take_book());
         Account {
             known_for: Duration::from_nanos(u64::try_from(now() - self.since).unwrap_or(0)),
             sharing: self.sharing(),
-            book,
-            tenants,
+            book: self.book.clone(),
+            tenants: self.tenants(),
         }
     }
 
@@ -187,59 +193,48 @@ impl GpuState {
         let sessions = &self.sessions;
         let is_here = |job| sessions.keys().any(|seat| seat.job == job);
         // `is_over` may not know a job yet that has just come.
-        (self.turns.book()).forget(|job| is_over(job) && !is_here(job));
+        self.book.forget(|job| is_over(job) && !is_here(job));
     }
 
     /// How jobs share the GPU just now.
-    pub(super) fn sharing(&self) -> Sharing {
-        if self.steering.is_some() {
-            return Sharing::Scheduler;
+    fn sharing(&self) -> Sharing {
+        if self.is_steered {
+            Sharing::Scheduler
+        } else {
+            Sharing::Caps(self.scheduler.why_not().map(str::to_owned))
         }
-        let mut wanting = self.wanting_gpu();
-        let unknown = wanting.find(|(_, session)| session.known().is_empty());
-        let of_a_job = || {
-            let (job, session) = unknown?;
-            let (job, pid) = (job.0, session.pid);
-            Some(format!("process {pid} of job {job} cannot be steered"))
-        };
-        let of_the_gpu = self.scheduler.why_not().map(str::to_owned);
-        Sharing::Turns(of_the_gpu.or_else(of_a_job))
+    }
+
+    /// The processes of a job.
+    fn of_job(&self, job: Job) -> impl Iterator<Item = &Arc<Session>> {
+        let sessions = self.sessions.iter();
+        let own = sessions.filter(move |(seat, _)| seat.job == job);
+        own.map(|(_, session)| session)
     }
 
     /// The limit of a job, whose seats share it.
     fn wake_limit(&self, job: Job) -> Arc<RateLimit> {
-        let mut sessions = self.sessions.iter();
-        let other = sessions.find(|(seat, _)| seat.job == job);
-        other.map_or_else(Arc::default, |(_, session)| Arc::clone(&session.wake_limit))
+        let other = self.of_job(job).next();
+        other.map_or_else(Arc::default, |session| Arc::clone(&session.wake_limit))
     }
 
     /// Polls the seat whose process woke its thread, or all seats, and does what follows. Tells when to look again, if it is
     /// known.
-    pub(super) fn look(&mut self, mut woken: Option<SeatId>) -> Option<Nanos> {
-        for _ in 0..MAX_ROUNDS {
-            let time = now();
-            match woken.take() {
-                Some(seat) => self.poll(time, seat),
-                None => self.poll_all(time),
-            }
-            if self.is_steered(time) {
-                self.next = self.next_while_steered();
-                return self.next;
-            }
-            self.others.hear(time, &mut self.turns);
-            let look = self.turns.look(time);
-            self.others.tell(&self.turns);
-            for order in &look.orders {
-                if let Some(session) = self.sessions.get(&order.seat) {
-                    session.page.write(order);
-                }
-            }
-            self.next = look.next.into_iter().chain(self.heartbeat).min();
-            if self.next.is_none_or(|next| next > now()) {
-                return self.next;
-            }
+    pub(super) fn look(&mut self, woken: Option<SeatId>) -> Option<Nanos> {
+        let now = now();
+        match woken {
+            Some(seat) => self.poll(now, seat),
+            None => self.poll_all(now),
         }
-        self.next = Some(now() + ROUNDS_PAUSE);
+        if self.sessions.values().any(|it| it.page.wants_gpu()) {
+            self.begin_to_steer(now);
+        }
+        if self.is_steered {
+            self.steer(now);
+        } else {
+            self.count(now);
+        }
+        self.next = self.steering.next.into_iter().chain(self.heartbeat).min();
         self.next
     }
 
@@ -275,15 +270,11 @@ impl GpuState {
         let Some(session) = self.sessions.get(&seat) else {
             return;
         };
-        let state = session.page.state();
-        if state.wishes {
+        if session.page.wants_gpu() {
             self.heartbeat = self.heartbeat.or(Some(now + HEARTBEAT));
         }
-        self.turns.hear(seat, state);
         session.page.heartbeat(now);
     }
-
-    // --- Without turns ---
 
     #[cfg(test)]
     pub(super) fn session(&self, seat: SeatId) -> &Session {
@@ -291,199 +282,156 @@ impl GpuState {
     }
 
     #[cfg(test)]
-    pub(super) fn seats(&self) -> impl Iterator<Item = SeatId> {
-        self.sessions.keys().copied()
+    pub(super) fn steering(&self) -> &Steering {
+        &self.steering
     }
 
-    #[cfg(test)]
-    pub(super) fn turns(&self) -> &Turns {
-        &self.turns
+    fn is_held(&self, job: Job) -> bool {
+        self.is_steered && !self.steering.is_on(job)
     }
 
-    /// The state of a job that is steered: whether its channels run, its credit, and what it was charged.
-    fn steered(&self, job: Job) -> Option<(bool, Nanos, Nanos)> {
-        let steering = self.steering.as_ref()?;
-        let (is_on, _) = steering.state(job)?;
-        let (credit, charged) = steering.standing(job)?;
-        Some((is_on, credit, charged))
-    }
-
-    fn next_while_steered(&self) -> Option<Nanos> {
-        let next = self.steering.as_ref().and_then(|it| it.next);
-        next.into_iter().chain(self.heartbeat).min()
-    }
-
-    /// Steers the GPU's own scheduler, and tells whether that shares the GPU. If not, jobs take turns.
-    fn is_steered(&mut self, now: Nanos) -> bool {
-        if self.steering.is_none() && !self.begin_to_steer(now) {
-            return false;
-        }
-        self.free_sessions();
-        let next = self.steering.as_ref().and_then(|it| it.next);
-        let is_due = next.is_none_or(|next| next <= now);
-        if is_due && !self.steer(now) {
-            self.stop_steering(now);
-            return false;
-        }
-        true
-    }
-
-    /// The jobs that want the GPU.
-    fn wanting_gpu(&self) -> impl Iterator<Item = (Job, &Session)> {
-        let wanting = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.page.state().wishes);
-        wanting.map(|(seat, session)| (seat.job, session.as_ref()))
-    }
-
-    fn begin_to_steer(&mut self, now: Nanos) -> bool {
-        self.scheduler.let_run();
-        if self
-            .wanting_gpu()
-            .any(|(_, session)| !session.can_be_steered(now))
-        {
-            self.turns_until = now + PAUSE;
-        }
-        let is_any = self.wanting_gpu().next().is_some();
-        let are_known = || {
-            self.wanting_gpu()
-                .all(|(_, session)| !session.known().is_empty())
-        };
-        let is_early = now < self.turns_until;
-        if !is_any || is_early || !are_known() {
-            return false;
-        }
-        if self.scheduler.stays().is_none() {
-            self.turns_until = now + PAUSE;
-            return false;
-        }
-        let mut steering = Steering::new(now);
-        self.turns.suspend(now);
-        for known in self.turns.known() {
-            steering.add(known.job, known.share, known.mode, known.credit);
-            if known.seats == 0 {
-                steering.remove(known.job);
-            }
-        }
-        for session in self.sessions.values() {
-            session.new_pending();
-        }
-        self.steering = Some(steering);
-        true
-    }
-
-    /// Lets those launch as they like who can be steered and have not been told yet.
-    fn free_sessions(&mut self) {
-        let Some(steering) = &mut self.steering else {
+    fn begin_to_steer(&mut self, now: Nanos) {
+        if self.is_steered || now < self.steered_from {
             return;
-        };
-        for (&seat, session) in &self.sessions {
-            if session.is_free.load(SeqCst) || session.known().is_empty() {
-                continue;
-            }
-            session.is_free.store(true, SeqCst);
-            let standing = self.turns.standings().find(|it| it.job == seat.job);
-            if let Some(it) = standing {
-                steering.add(it.job, it.share, it.mode, it.credit);
-            }
-            if let Some((_, slice)) = steering.state(seat.job) {
-                session.request_slice(slice);
-            }
-            session.page.set_free(true);
-            if let Some(order) = self.turns.let_loose(seat) {
-                session.page.write(&order);
-            }
+        }
+        self.is_steered = self.scheduler.stays().is_some();
+        if !self.is_steered {
+            self.steered_from = now + PAUSE;
         }
     }
 
-    /// Does what is to be done; false if jobs are to take turns again.
-    fn steer(&mut self, now: Nanos) -> bool {
-        if self
-            .wanting_gpu()
-            .any(|(_, session)| !session.can_be_steered(now))
-        {
-            return false;
+    /// Why a process is not steered, where the GPU is.
+    fn not_steered(&self, now: Nanos, job: Job, session: &Session) -> Option<NotSteered> {
+        if !self.is_steered {
+            None
+        } else if self.crowded.contains(&job) {
+            Some(NotSteered::JobHasTooMany)
+        } else {
+            session.not_steered(now)
         }
-        let seats: Vec<SeatState> = (self.sessions.iter())
-            .map(|(seat, session)| {
-                let state = session.page.state();
-                SeatState {
-                    job: seat.job,
-                    process: session.pid,
-                    wants_gpu: state.wishes,
-                    pending: session.new_pending(),
-                    slice: session.shortest_slice(),
-                }
-            })
-            .collect();
-        let (Some(steering), Some(stays)) = (&mut self.steering, self.scheduler.stays()) else {
-            return false;
+    }
+
+    /// The channels of a process that can be held.
+    fn can_hold(&self, job: Job, session: &Session) -> bool {
+        self.is_steered && !self.crowded.contains(&job) && session.known_count() > 0
+    }
+
+    /// Tells each process whether it is steered.
+    fn tell(&self) {
+        for (seat, session) in &self.sessions {
+            let slice = self.steering.state(seat.job).map_or(0, |(_, slice)| slice);
+            session.set_free(self.can_hold(seat.job, session), slice);
+        }
+    }
+
+    /// The state of all processes, as their pages say.
+    fn seat_states(&self, now: Nanos) -> Vec<SeatState> {
+        let sessions = self.sessions.iter();
+        let state = |(seat, session): (&SeatId, &Arc<Session>)| SeatState {
+            job: seat.job,
+            process: session.pid,
+            is_steered: self.not_steered(now, seat.job, session).is_none(),
+            wants_gpu: session.page.wants_gpu(),
+            pending: session.new_pending(),
+            slice: session.shortest_slice(),
         };
+        sessions.map(state).collect()
+    }
+
+    /// Charges jobs for the work that their processes tell of: they are not steered.
+    fn count(&mut self, now: Nanos) {
+        let seats = self.seat_states(now);
+        self.steering.count(now, &seats);
+        // Channels that the driver did not let run when steering ended.
+        self.hold();
+    }
+
+    /// Steers all jobs.
+    fn steer(&mut self, now: Nanos) {
+        self.note_crowded();
+        self.tell();
+        if self.steering.next.is_some_and(|next| next > now) {
+            return;
+        }
+        let Some(stays) = self.scheduler.stays() else {
+            return self.stop_steering(now);
+        };
+        let seats = self.seat_states(now);
+        self.warn(now);
         if self.scheduler.is_to_be_renewed(now) {
-            let is_at_work = |it: &&SeatState| it.pending > 0 && steering.is_on(it.job);
+            let is_at_work =
+                |it: &&SeatState| it.is_steered && it.pending > 0 && !self.is_held(it.job);
             let at_work = seats.iter().find(is_at_work).map(|it| it.process);
-            let sessions = self.sessions.values().filter(|it| Some(it.pid) == at_work);
-            sessions.for_each(|it| steering.renew(now, &mut self.scheduler, it.known()));
+            let mut sessions = self.sessions.values();
+            if let Some(session) = sessions.find(|it| Some(it.pid) == at_work) {
+                (self.steering).renew(now, &mut self.scheduler, session.known());
+            }
         }
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
-        let orders = steering.look(now, &stays, &seats, &self.unseated);
-        (self.turns).forget_paid(|job| steering.standing(job).is_some());
-        for &job in &orders.escaped {
-            warn!(
-                "job {}: its channels run although they are held, so it and the jobs that share its GPU take turns now",
-                job.0
-            );
-            let seats = self.sessions.iter().filter(|(seat, _)| seat.job == job);
-            seats.for_each(|(_, session)| session.cannot_be_held());
+        let look = self.steering.look(now, &stays, &seats, &self.unseated);
+        for &job in &look.escaped {
+            let runs = self.of_job(job).filter(|it| has_worked(it.pid));
+            let runs = runs.filter(|session| self.can_hold(job, session));
+            runs.for_each(|session| session.cannot_be_held());
         }
-        if !orders.escaped.is_empty() {
-            return false;
-        }
-        for &(job, slice) in &orders.slices {
-            let seats = self.sessions.iter().filter(|(seat, _)| seat.job == job);
-            seats.for_each(|(_, session)| session.request_slice(slice));
+        for &(job, slice) in &look.slices {
+            self.of_job(job).for_each(|it| it.request_slice(slice));
         }
         self.hold();
-        true
+    }
+
+    /// Notes which jobs have more channels than can be held.
+    fn note_crowded(&mut self) {
+        let mut counts: BTreeMap<Job, usize> = BTreeMap::new();
+        for (seat, session) in &self.sessions {
+            *counts.entry(seat.job).or_default() += session.known_count();
+        }
+        counts.retain(|_, count| *count > MOST_CHANNELS);
+        self.crowded = counts.into_keys().collect();
+    }
+
+    /// Warns once of each process that is not steered.
+    fn warn(&self, now: Nanos) {
+        for (seat, session) in &self.sessions {
+            if let Some(why) = self.not_steered(now, seat.job, session)
+                && session.is_to_be_told()
+            {
+                warn!(
+                    "process {} of job {} cannot be held on its GPU: {why}; its job pays for the time that it has there",
+                    session.pid, seat.job.0
+                );
+            }
+        }
     }
 
     /// Lets the channels wait of those jobs that are to, and no others.
     fn hold(&mut self) {
-        let Some(steering) = &mut self.steering else {
-            return;
-        };
         let sessions = self.sessions.iter();
-        let held: Vec<_> = sessions
-            .filter(|(seat, _)| !steering.is_on(seat.job))
+        let held: Vec<&Arc<Session>> = sessions
+            .filter(|(seat, session)| self.is_held(seat.job) && self.can_hold(seat.job, session))
+            .map(|(_, session)| session)
             .collect();
-        let channels = held
-            .iter()
-            .flat_map(|(_, session)| session.known())
-            .collect();
-        let Held { new, gone } = steering.hold(&mut self.scheduler, channels);
-        for (_, session) in held {
+        let channels = held.iter().flat_map(|session| session.known()).collect();
+        let Held { new, gone } = self.steering.hold(&mut self.scheduler, channels);
+        for session in held {
             session.was_held(&new, &gone, now());
         }
     }
 
-    /// Jobs take turns again.
+    /// The GPU cannot be steered any more, or not just now. Processes with old libraries keep their caps only without a seat.
     fn stop_steering(&mut self, now: Nanos) {
-        let Some(mut steering) = self.steering.take() else {
-            return;
-        };
+        self.is_steered = false;
+        self.steered_from = now + PAUSE;
         self.scheduler.end();
-        self.turns.book().add(&steering.take_book());
-        self.turns_until = now + PAUSE;
-        let orders = self.turns.resume(now, |job| steering.standing(job));
-        for order in &orders {
-            if let Some(session) = self.sessions.get(&order.seat) {
-                session.page.set_free(false);
-                session.is_free.store(false, SeqCst);
-                session.page.write(order);
-            }
+        let sessions = self.sessions.iter();
+        let old = sessions.filter(|(_, session)| session.is_old);
+        let old: Vec<SeatId> = old.map(|(&seat, _)| seat).collect();
+        for seat in old {
+            self.remove(seat);
         }
+        self.tell();
+        self.count(now);
     }
 }

@@ -1,4 +1,4 @@
-//! The page that the arbiter and one process share.
+//! The pages that the arbiter and one process share.
 
 use memmap2::{Advice, MmapRaw, UncheckedAdvice};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -10,17 +10,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::schedule::turns::{Nanos, Order, Said};
+use crate::schedule::Nanos;
 
-/// A seat's page as the arbiter has it.
+/// A seat's pages as the arbiter has them.
 #[derive(Debug)]
 pub(super) struct Page {
     map: MmapRaw,
 }
 
 impl Page {
-    /// Makes one, and the file by which the process gets it.
-    pub(super) fn new(share: Share) -> io::Result<(Self, OwnedFd)> {
+    /// Makes them, and the file by which the process gets them.
+    pub(super) fn new() -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(c"softmig-seat", flags)?;
         ftruncate(&file, Seat::SIZE as u64)?;
@@ -29,55 +29,32 @@ impl Page {
         let page = Self {
             map: MmapRaw::map_raw(&file)?,
         };
-        // A process can map its page thousands of times, and a child's mapping would wait for all of them (`closer`).
+        // A process can map its pages thousands of times, and a child's mapping would wait for all of them (`closer`).
         page.map.advise(Advice::DontFork)?;
-        let part = u64::from(WHOLE) * u64::from(share.shards()) / u64::from(share.per_gpu());
-        let part = u32::try_from(part).unwrap_or(WHOLE);
-        page.seat()?.share().store(part, Relaxed);
         Ok((page, file))
+    }
+
+    /// For a process with an old library: it launches as it likes, as long as it has this seat.
+    pub(super) fn set_free_for_good(&self, share: Share) {
+        let part = share.part_of(WHOLE.into());
+        if let Ok(seat) = self.seat() {
+            seat.give_endless_turn(u32::try_from(part).unwrap_or(WHOLE));
+        }
+        self.set_free(true);
     }
 
     fn seat(&self) -> io::Result<&Seat> {
         let start = self.map.as_ptr();
-        // SAFETY: the page is mapped as long as `self` lives, and its file is sealed; the process changes atomics only, or
+        // SAFETY: the pages are mapped as long as `self` lives, and its file is sealed; the process changes atomics only, or
         // what it likes, which is the same to atomics.
         let seat = unsafe { Seat::at(start) };
         seat.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The state of the process, as it says.
-    pub(super) fn state(&self) -> Said {
-        let Ok(seat) = self.seat() else {
-            return Said::default();
-        };
-        Said {
-            // The use of a turn is written before the turn is given back: so it is read after it.
-            wishes: seat.wants_gpu().load(SeqCst) != 0,
-            done: seat.done().load(SeqCst),
-            used: seat.used().load(SeqCst),
-            over: seat.over().load(SeqCst),
-            together: seat.together().load(Relaxed) != 0,
-        }
-    }
-
-    /// How often the process launched without a turn, as it says.
-    pub(super) fn overruns(&self) -> u32 {
-        self.seat().map_or(0, |seat| seat.overruns().load(Relaxed))
-    }
-
-    /// Tells the process about its turn.
-    pub(super) fn write(&self, order: &Order) {
-        let Ok(seat) = self.seat() else { return };
-        if let Some(terms) = order.terms {
-            seat.budget().store(terms.budget, Relaxed);
-            seat.from().store(terms.from, Relaxed);
-            seat.ahead().store(terms.ahead, Relaxed);
-            seat.until().store(terms.until, Relaxed);
-        }
-        // After the terms, so that a process that sees this word sees them too.
-        seat.turn().store(order.word, SeqCst);
-        // Wakes all threads that wait there. It can only fail for an invalid address, and this one is valid.
-        let _ = futex::wake(seat.turn(), futex::Flags::empty(), i32::MAX as u32);
+    /// Whether the process wants the GPU, as it says.
+    pub(super) fn wants_gpu(&self) -> bool {
+        self.seat()
+            .is_ok_and(|seat| seat.wants_gpu().load(SeqCst) != 0)
     }
 
     /// Tells the process that the arbiter is there.
@@ -88,14 +65,14 @@ impl Page {
         }
     }
 
-    /// Tells the process whether it is steered from outside, so that it need not keep to turns.
+    /// Tells the process whether it is steered from outside, so that it need not keep its job's cap itself.
     pub(super) fn set_free(&self, is_free: bool) {
         if let Ok(seat) = self.seat() {
             seat.free().store(is_free.into(), SeqCst);
         }
     }
 
-    /// For how long it has had work while there were no turns, as it says.
+    /// For how long it has had work, as it says.
     pub(super) fn pending(&self, now: u64) -> u64 {
         self.seat().map_or(0, |seat| seat.pending(now))
     }

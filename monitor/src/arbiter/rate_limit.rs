@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::schedule::turns::Nanos;
+use crate::schedule::Nanos;
 
 /// The cost of a wake-up, and the part that each seat of the job adds: not measured, but of the right size.
 const WAKE: Nanos = 5_000;
@@ -69,8 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_wakes_as_turns_go_is_polled_at_once() {
-        // Eight processes, each of which answers and wishes again each 2 ms; or one that does so each 250 us.
+    fn a_job_that_wakes_now_and_then_is_polled_at_once() {
+        // Eight processes, each of which rests and wants the GPU again each 2 ms; or one that does so each 250 us.
         for (seats, time) in [(8, 2 * MS), (1, MS / 4)] {
             let limit = RateLimit::default();
             for round in 1..10_000 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::clock::now;
-use crate::schedule::turns::Nanos;
+use crate::schedule::Nanos;
 use rustix::io::Errno;
 use tracing::warn;
 

@@ -4,6 +4,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
+use softmig_region::seat::Request;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::mem;
@@ -17,12 +18,13 @@ use super::authorizer::{Authorizer, Client};
 use super::clock;
 use super::closer::Closer;
 use super::connections::{Connection, Connections};
+use super::gpu_state::Newcomer;
 use super::gpus::Gpus;
 use super::refusals::Refusals;
 use super::settings::{GpuId, Settings};
 use super::socket::{Asked, Listener, answer, is_taken, receive};
 use crate::jobs::pidfd::Pidfd;
-use crate::schedule::turns::{Nanos, SeatId};
+use crate::schedule::{Nanos, SeatId};
 
 /// How long a client may take to ask.
 const PATIENCE: Nanos = 1_000_000_000;
@@ -183,9 +185,9 @@ impl Server {
     fn serve_client(&mut self, number: u64, mut connection: Connection) {
         let page = match receive(&connection.socket) {
             None => Err(Errno::INVAL),
-            Some(Asked::Seat(gpu)) => {
+            Some(Asked::Seat(request)) => {
                 let process = mem::replace(&mut connection.process, Err(Errno::SRCH));
-                process.and_then(|process| self.seat(connection.client, process, gpu).map(Some))
+                process.and_then(|process| self.seat(connection.client, process, request).map(Some))
             }
             Some(Asked::Admission) => return self.admit(connection),
         };
@@ -222,7 +224,8 @@ impl Server {
     }
 
     /// Gives a process a seat, in the place of one that it may have at that GPU.
-    fn seat(&mut self, client: Client, pidfd: Pidfd, id: GpuId) -> Result<OwnedFd, Errno> {
+    fn seat(&mut self, client: Client, pidfd: Pidfd, request: Request) -> Result<OwnedFd, Errno> {
+        let id = request.gpu;
         let admission = self.authorizer.admit(client, id)?;
         // The number was this process's while the kernel was asked about it.
         if pidfd.has_ended(client.pid) {
@@ -244,11 +247,15 @@ impl Server {
             return Err(Errno::AGAIN);
         }
         let refused = |error: io::Error| {
-            warn!(
-                "no seat for process {} of job {}: {error}",
-                client.pid, admission.job.0
-            );
-            Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)
+            let why = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+            // One with an old library asks again and again.
+            if why != Errno::NOSYS {
+                warn!(
+                    "no seat for process {} of job {}: {error}",
+                    client.pid, admission.job.0
+                );
+            }
+            why
         };
         let number = match known {
             Some(number) => number,
@@ -263,7 +270,13 @@ impl Server {
             .get(&number)
             .and_then(|it| it.pidfd.file())
             .and_then(|file| file.try_clone().ok());
-        let sat = gpu.and_then(|gpu| gpu.sit(admission, client.pid, process, &count));
+        let newcomer = Newcomer {
+            pid: client.pid,
+            process,
+            version: request.version,
+            count,
+        };
+        let sat = gpu.and_then(|gpu| gpu.sit(admission, newcomer));
         let (seat, page) = sat.map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {
             process.seats.insert(id, seat);

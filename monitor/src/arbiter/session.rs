@@ -11,7 +11,8 @@ use softmig_rm::{Channel, Group, set_time_slice, time_slice};
 use super::clock::now;
 use super::page::Page;
 use super::rate_limit::RateLimit;
-use crate::schedule::turns::Nanos;
+use super::tenant::NotSteered;
+use crate::schedule::Nanos;
 
 /// A process's seat.
 #[derive(Debug)]
@@ -41,10 +42,14 @@ pub(super) struct Session {
     proved: AtomicI64,
     /// Since when its channels are held and not proven again; 0 for not.
     unproven: AtomicI64,
-    /// When it came.
-    since: Nanos,
+    /// Since when it uses the GPU and has told of no channels; 0 for not.
+    silent: AtomicI64,
+    /// Whether it was warned of that it cannot be steered.
+    is_told: AtomicBool,
+    /// Whether its library launches as it likes for as long as it has this seat.
+    pub(super) is_old: bool,
     /// Whether it launches as it likes.
-    pub(super) is_free: AtomicBool,
+    is_free: AtomicBool,
     /// Counts it, as long as a thread listens here.
     _count: Arc<()>,
 }
@@ -60,14 +65,14 @@ pub(super) enum Channels {
     Unknown,
     /// These are its own.
     Known(Vec<Channel>),
-    /// They are too many, or not its own: it cannot be steered.
-    Not,
+    /// It cannot be steered.
+    Not(NotSteered),
 }
 
 impl Channels {
     fn from_own(own: Vec<Channel>) -> Self {
         if own.is_empty() {
-            Self::Not
+            Self::Not(NotSteered::NotOwn)
         } else {
             Self::Known(own)
         }
@@ -79,6 +84,7 @@ impl Session {
         page: Page,
         pid: u32,
         process: Option<OwnedFd>,
+        is_old: bool,
         wake_limit: Arc<RateLimit>,
         count: Arc<()>,
     ) -> Self {
@@ -98,7 +104,9 @@ impl Session {
             pending: AtomicU64::new(0),
             proved: AtomicI64::new(0),
             unproven: AtomicI64::new(0),
-            since: now(),
+            silent: AtomicI64::new(0),
+            is_told: AtomicBool::new(false),
+            is_old,
             is_free: AtomicBool::new(false),
             _count: count,
         }
@@ -128,18 +136,49 @@ impl Session {
     pub(super) fn known(&self) -> Vec<Channel> {
         match &*self.channels() {
             Channels::Known(channels) => channels.clone(),
-            Channels::Unknown | Channels::Not => Vec::new(),
+            Channels::Unknown | Channels::Not(_) => Vec::new(),
         }
     }
 
-    /// Whether it can be steered, or may just be about to tell how.
-    pub(super) fn can_be_steered(&self, now: Nanos) -> bool {
-        /// The longest time until a process that comes has told of its channels, and they are proven.
+    /// How many are known to be its own.
+    pub(super) fn known_count(&self) -> usize {
+        match &*self.channels() {
+            Channels::Known(channels) => channels.len(),
+            Channels::Unknown | Channels::Not(_) => 0,
+        }
+    }
+
+    /// Why it cannot be steered, if it uses the GPU and is not just about to tell of its channels.
+    pub(super) fn not_steered(&self, now: Nanos) -> Option<NotSteered> {
+        /// The longest time until a process that uses the GPU has told of its channels, and they are proven.
         const COMING: Nanos = 200_000_000;
         match *self.channels() {
-            Channels::Known(_) => true,
-            Channels::Unknown => now - self.since < COMING,
-            Channels::Not => false,
+            _ if !self.uses_gpu() => None,
+            Channels::Known(_) => None,
+            Channels::Not(why) => Some(why),
+            Channels::Unknown => {
+                let begun = self.silent.compare_exchange(0, now, SeqCst, SeqCst);
+                let since = begun.err().unwrap_or(now);
+                (now - since >= COMING).then_some(NotSteered::Silent)
+            }
+        }
+    }
+
+    /// Whether a warning is due that it cannot be steered.
+    pub(super) fn is_to_be_told(&self) -> bool {
+        !self.is_told.swap(true, SeqCst)
+    }
+
+    /// Tells the process whether it is steered. If so, its groups are to have this time slice.
+    pub(super) fn set_free(&self, is_free: bool, slice: u64) {
+        if self.is_free.swap(is_free, SeqCst) == is_free {
+            return;
+        }
+        if is_free {
+            self.request_slice(slice);
+        }
+        if !self.is_old {
+            self.page.set_free(is_free);
         }
     }
 
@@ -158,14 +197,14 @@ impl Session {
         }
         let unproven = self.unproven.load(SeqCst);
         if unproven != 0 && now - unproven > PROOF {
-            *channels = Channels::Not;
+            *channels = Channels::Not(NotSteered::NotOwn);
         }
     }
 
     /// Its groups are to have another time slice. The thread that listens here sets it.
     pub(super) fn request_slice(&self, micros: u64) {
         let is_other = micros != 0 && self.slice.swap(micros, SeqCst) != micros;
-        if is_other && self.needs_slice() {
+        if is_other && self.uses_gpu() {
             self.page.wake();
         }
     }
@@ -177,10 +216,10 @@ impl Session {
         }
     }
 
-    /// To set a slice takes as long as a kernel, and keeps the driver from other calls. A process that only has a context needs
-    /// none.
-    fn needs_slice(&self) -> bool {
-        self.has_worked.load(SeqCst) || self.page.state().wishes
+    /// Whether it uses the GPU, or did. A process that only has a context needs no slice: to set one takes as long as a kernel, and
+    /// keeps the driver from other calls.
+    fn uses_gpu(&self) -> bool {
+        self.has_worked.load(SeqCst) || self.page.wants_gpu()
     }
 
     /// The shortest time slice that its groups had since this was last asked, in microseconds; 0 for the driver's own.
@@ -195,7 +234,7 @@ impl Session {
         let version = self.page.version();
         let is_new = self.version.load(SeqCst) != version;
         let unproven = self.unproven.load(SeqCst);
-        let slice = if self.needs_slice() {
+        let slice = if self.uses_gpu() {
             self.slice.load(SeqCst)
         } else {
             0
@@ -224,11 +263,12 @@ impl Session {
     /// Its channels run although they are held.
     pub(super) fn cannot_be_held(&self) {
         self.is_unruly.store(true, SeqCst);
-        self.set_channels(Channels::Not);
+        self.set_channels(Channels::Not(NotSteered::Runs));
     }
 
     /// Notes which channels are its own.
     pub(super) fn set_channels(&self, channels: Channels) {
+        self.silent.store(0, SeqCst);
         *self.channels() = channels;
     }
 
@@ -237,15 +277,18 @@ impl Session {
     /// an error that passes.
     fn prove(&self, slice: u64, is_set: &mut bool) -> Option<Channels> {
         if self.is_unruly.load(SeqCst) {
-            return Some(Channels::Not);
+            return Some(Channels::Not(NotSteered::Runs));
         }
         let Some(process) = &self.process else {
             // The rest was not told by it.
             return Some(Channels::from_own(self.known()));
         };
         let Some(told) = self.page.channels() else {
-            return Some(Channels::Not);
+            return Some(Channels::Not(NotSteered::TooMany));
         };
+        if told.is_empty() {
+            return Some(Channels::Unknown);
+        }
         let group = |it: &softmig_region::seat::Channel| Group {
             file: it.file,
             client: it.client,
@@ -292,27 +335,54 @@ mod tests {
     use super::*;
     use memmap2::MmapRaw;
     use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_open, setrlimit};
-    use softmig_policy::node::limits::Share;
     use softmig_region::seat::Seat;
     use std::os::fd::AsRawFd;
 
-    #[test]
-    fn channels_are_asked_for_again_after_an_error_that_passes() {
+    /// The session of this process, and its seat as it has that itself.
+    fn session() -> (Session, MmapRaw) {
         let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let file = std::fs::File::create(folder.path().join("nvidiactl")).unwrap();
-        let (page, shared) = Page::new(Share::new(1, 2).unwrap()).unwrap();
-        let map = MmapRaw::map_raw(&shared).unwrap();
+        let (page, shared) = Page::new().unwrap();
+        let (pid, wake_limit, count) = (std::process::id(), Arc::default(), Arc::default());
+        let session = Session::new(page, pid, Some(process), false, wake_limit, count);
+        (session, MmapRaw::map_raw(&shared).unwrap())
+    }
+
+    /// Tells of as many channels, made through this file.
+    fn tell(map: &MmapRaw, file: i32, count: u32) {
         // SAFETY: mapped as long as `map` lives, and sealed.
         let seat = unsafe { Seat::at(map.as_ptr()) }.unwrap();
-        seat.tell_channels(std::iter::once(softmig_region::seat::Channel {
-            file: file.as_raw_fd(),
+        seat.tell_channels((0..count).map(|handle| softmig_region::seat::Channel {
+            file,
             client: 0xc1d0_0001,
             group: 5,
-            handle: 6,
+            handle,
         }));
-        let (wake_limit, count) = (Arc::default(), Arc::default());
-        let session = Session::new(page, std::process::id(), Some(process), wake_limit, count);
+    }
+
+    #[test]
+    fn a_process_has_241_channels_and_not_1025() {
+        let (session, map) = session();
+        assert_eq!(session.page.channels().map(|it| it.len()), Some(0));
+        for count in [241, 1024] {
+            tell(&map, -1, count);
+            let told = session.page.channels().unwrap();
+            assert!(told.iter().map(|it| it.handle).eq(0..count));
+            session.update_channels();
+            let not_own = Channels::Not(NotSteered::NotOwn);
+            assert_eq!(*session.channels(), not_own);
+        }
+        tell(&map, -1, 1025);
+        session.update_channels();
+        let too_many = Channels::Not(NotSteered::TooMany);
+        assert_eq!(*session.channels(), too_many);
+    }
+
+    #[test]
+    fn channels_are_asked_for_again_after_an_error_that_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(folder.path().join("nvidiactl")).unwrap();
+        let (session, map) = session();
+        tell(&map, file.as_raw_fd(), 1);
         let limit = getrlimit(Resource::Nofile);
         let none = Rlimit {
             current: Some(0),
@@ -324,6 +394,7 @@ mod tests {
         assert_eq!(*session.channels(), Channels::Unknown);
         // The file is not the driver's.
         session.update_channels();
-        assert_eq!(*session.channels(), Channels::Not);
+        let not_own = Channels::Not(NotSteered::NotOwn);
+        assert_eq!(*session.channels(), not_own);
     }
 }

@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use softmig_node::gpu::installed;
 use softmig_node::node::Node;
 use softmig_node::proofs::{Proofs, driver_version};
-use softmig_policy::node::node_conf;
 use tracing::warn;
 
 use crate::gate::Keeper;
-use crate::schedule::turns::Rules;
 
 /// A GPU's UUID, as programs have it.
 pub type GpuId = [u8; 16];
@@ -19,10 +17,6 @@ pub type GpuId = [u8; 16];
 pub struct Settings {
     /// Where it listens.
     pub socket: PathBuf,
-    /// How long turns are.
-    pub rules: Rules,
-    /// How jobs share a GPU.
-    pub scheduler: node_conf::Scheduler,
     /// The node with the results of measuring GPUs' own schedulers; `None` if they are not to be used.
     pub node: Option<Node>,
     /// The part that admits processes to GPUs; `None` where all are admitted.
@@ -62,8 +56,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             socket: Node::this_machine().arbiter_socket(),
-            rules: Rules::default(),
-            scheduler: node_conf::Scheduler::Gpu,
             node: None,
             gate: None,
             seats_of_a_user: 512,

@@ -157,8 +157,8 @@ pub(super) fn ask_nothing(path: &Path, patience: Duration) -> io::Result<()> {
 /// The question of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// A seat at this GPU.
-    Seat([u8; 16]),
+    /// A seat at a GPU.
+    Seat(Request),
     /// To be let through the device gate.
     Admission,
 }
@@ -172,7 +172,7 @@ pub(super) fn receive(client: &ClientSocket) -> Option<Asked> {
     if *bytes == ADMISSION {
         return Some(Asked::Admission);
     }
-    Some(Asked::Seat(Request::from_bytes(bytes)?.gpu))
+    Some(Asked::Seat(Request::from_bytes(bytes)?))
 }
 
 /// Whether a client has taken its answer or is gone. A client that only shut its socket down has not taken it.

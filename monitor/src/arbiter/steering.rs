@@ -18,8 +18,7 @@ use super::clock::now;
 use super::settings::GpuId;
 use super::switch_log::{CHANGING, Log, Stays};
 use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
-use crate::schedule::turns::Book;
-use crate::schedule::turns::{Job, Nanos};
+use crate::schedule::{Book, Job, Nanos};
 
 /// If the end of a stay interrupts a kernel, the GPU saves its state. This much more of the stay is then not work, and no job pays
 /// for it (research/gpu-time.md).
@@ -72,7 +71,7 @@ const OPEN_AGAIN: Nanos = 60_000_000_000;
 /// A GPU, and whether it can be steered.
 pub(super) struct Scheduler {
     id: GpuId,
-    /// The reason why all jobs take turns; `None` if the GPU can be steered, as far as is known.
+    /// The reason why it cannot be steered; `None` if it can, as far as is known.
     why_not: Option<String>,
     open: Open,
     /// After an error it is used no more than to let channels run.
@@ -114,7 +113,7 @@ impl Scheduler {
 
     /// Of a GPU that is not to be steered, for this reason.
     pub(super) fn off(id: GpuId, why: String) -> Self {
-        info!("GPU {}: jobs take turns: {why}", name(id));
+        info!("GPU {}: each job keeps its own cap: {why}", name(id));
         Self {
             why_not: Some(why),
             open_at: Some(Nanos::MAX),
@@ -130,7 +129,7 @@ impl Scheduler {
         }
     }
 
-    /// Why jobs take turns, if that is known of the GPU itself.
+    /// Why it cannot be steered, if that is known.
     pub(super) fn why_not(&self) -> Option<&str> {
         self.why_not.as_deref()
     }
@@ -147,7 +146,10 @@ impl Scheduler {
                     self.open_at = Some(now() + OPEN_AGAIN);
                     let why = format!("its scheduler cannot be steered: {error}");
                     if self.is_new(&why) {
-                        info!("GPU {}: jobs take turns, since {why}", name(self.id));
+                        info!(
+                            "GPU {}: each job keeps its own cap, since {why}",
+                            name(self.id)
+                        );
                     }
                 }
             }
@@ -164,7 +166,7 @@ impl Scheduler {
         info!("GPU {}: jobs get it by its own scheduler", name(self.id));
     }
 
-    /// Notes why jobs take turns. Whether that is to be said.
+    /// Notes why it cannot be steered. Whether that is to be said.
     fn is_new(&mut self, why: &str) -> bool {
         let before = self.why_not.replace(why.to_owned());
         before.as_deref() != Some(why)
@@ -200,7 +202,10 @@ impl Scheduler {
         (self.log, self.open_at) = (Log::default(), open_at);
         let why = format!("its log of context switches is not to be had: {why}");
         if self.is_new(&why) {
-            warn!("GPU {}: jobs take turns, since {why}", name(self.id));
+            warn!(
+                "GPU {}: each job keeps its own cap, since {why}",
+                name(self.id)
+            );
         }
         None
     }
@@ -348,6 +353,8 @@ fn parse_channel(line: &str) -> Option<Channel> {
 pub(super) struct SeatState {
     pub(super) job: Job,
     pub(super) process: u32,
+    /// Whether it can be held, or is about to tell how.
+    pub(super) is_steered: bool,
     pub(super) wants_gpu: bool,
     /// For how long it had work since the last time.
     pub(super) pending: Nanos,
@@ -375,7 +382,7 @@ pub(super) struct Held {
     pub(super) gone: BTreeSet<Channel>,
 }
 
-/// The jobs of a GPU while they are steered.
+/// The jobs of a GPU.
 #[derive(Debug)]
 pub(super) struct Steering {
     sharing: Sharing,
@@ -394,9 +401,9 @@ impl Steering {
         }
     }
 
-    /// Adds a job.
-    pub(super) fn add(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
-        self.sharing.add(job, share, mode, credit);
+    /// Adds a job, or changes its share.
+    pub(super) fn add(&mut self, job: Job, share: Share, mode: Mode) {
+        self.sharing.add(job, share, mode);
     }
 
     /// Removes a job that has gone.
@@ -414,9 +421,9 @@ impl Steering {
         self.state(job).is_none_or(|(is_on, _)| is_on)
     }
 
-    /// The time that a job may still have, and its charge.
-    pub(super) fn standing(&self, job: Job) -> Option<(Nanos, Nanos)> {
-        self.sharing.standing(job)
+    /// The time that a job may still have; `None` for one that is not known.
+    pub(super) fn credit(&self, job: Job) -> Option<Nanos> {
+        self.sharing.credit(job)
     }
 
     /// Takes the sums of all jobs since they were last taken.
@@ -439,8 +446,8 @@ impl Steering {
                 continue;
             };
             // A job without a seat is here as long as it owes.
-            if self.standing(of.job).is_none() {
-                self.add(of.job, of.share, of.mode, 0);
+            if self.credit(of.job).is_none() {
+                self.add(of.job, of.share, of.mode);
                 self.remove(of.job);
             }
             observed.entry(of.job).or_default().unseated += stays.resident;
@@ -453,21 +460,21 @@ impl Steering {
             if self.seated.contains_key(process) || unseated.contains_key(process) {
                 continue;
             }
-            match left
-                .get(process)
-                .filter(|job| self.standing(**job).is_some())
-            {
+            match left.get(process).filter(|job| self.credit(**job).is_some()) {
                 Some(job) => observed.entry(*job).or_default().unseated += stays.resident,
                 None => unclaimed += stays.resident,
             }
         }
         for one in seats {
             let place = observed.entry(one.job).or_default();
+            let stays = processes.get(&one.process);
+            if !one.is_steered {
+                place.unseated += stays.map_or(0, |it| it.resident);
+                continue;
+            }
             place.wants_gpu |= one.wants_gpu;
             place.pending += one.pending;
-            let Some(stays) = processes.get(&one.process) else {
-                continue;
-            };
+            let Some(stays) = stays else { continue };
             place.resident += stays.resident;
             let is_on = self.is_on(one.job);
             for &length in &stays.lengths {
@@ -485,6 +492,16 @@ impl Steering {
         let look = self.sharing.look(now, &observed);
         self.next = look.next;
         look
+    }
+
+    /// Charges each job for the time in which it had work, as its processes say. No job is held.
+    pub(super) fn count(&mut self, now: Nanos, seats: &[SeatState]) {
+        let mut observed: BTreeMap<Job, Observed> = BTreeMap::new();
+        for one in seats {
+            observed.entry(one.job).or_default().unseated += one.pending;
+        }
+        self.sharing.look(now, &observed);
+        self.next = None;
     }
 
     /// Lets exactly these channels wait, and all others run.

@@ -16,6 +16,7 @@ fn busy() -> SeatState {
     SeatState {
         job: Job(1),
         process: 7,
+        is_steered: true,
         wants_gpu: true,
         pending: 10 * MS,
         slice: 0,
@@ -27,9 +28,9 @@ fn no_job_pays_for_a_change() {
     let whole = Share::new(1, 1).unwrap();
     let charged = |length: Nanos| {
         let mut steering = Steering::new(0);
-        steering.add(Job(1), whole, Mode::Soft, 0);
+        steering.add(Job(1), whole, Mode::Soft);
         steering.look(10 * MS, &stays(&[length]), &[busy()], &BTreeMap::new());
-        steering.standing(Job(1)).unwrap().1
+        steering.take_book().of(Job(1)).charged
     };
     assert_eq!(charged(MS), MS, "it left by itself");
     assert_eq!(charged(3 * MS), 3 * MS - INTERRUPTING, "it was interrupted");
@@ -47,7 +48,7 @@ fn a_job_alone_pays_for_its_processes_without_a_seat() {
         (process, of)
     };
     let mut steering = Steering::new(0);
-    steering.add(Job(1), half, Mode::Soft, 0);
+    steering.add(Job(1), half, Mode::Soft);
     let mut seen = stays(&[MS]);
     let long = |resident| Stays {
         resident,
@@ -57,21 +58,86 @@ fn a_job_alone_pays_for_its_processes_without_a_seat() {
     seen.extend([(8, long(2 * MS)), (9, long(3 * MS)), (10, long(4 * MS))]);
     let of = [unseated(8, 1), unseated(9, 2), unseated(7, 2)].into();
     steering.look(10 * MS, &seen, &[busy()], &of);
-    let charged = |job| steering.standing(Job(job)).map(|(_, charged)| charged);
-    assert_eq!(charged(1), Some(3 * MS));
-    assert_eq!(charged(2), Some(3 * MS));
+    let mut book = steering.take_book();
+    assert_eq!(book.of(Job(1)).charged, 3 * MS);
+    assert_eq!(book.of(Job(2)).charged, 3 * MS);
     // A job that has paid and has no seat is forgotten.
     for at in 2..100 {
         steering.look(at * 10 * MS, &BTreeMap::new(), &[busy()], &BTreeMap::new());
     }
-    assert_eq!(steering.standing(Job(2)), None);
+    assert_eq!(steering.credit(Job(2)), None);
+}
+
+#[test]
+fn a_process_that_cannot_be_held_pays_by_the_log() {
+    let half = Share::new(1, 2).unwrap();
+    let mut steering = Steering::new(0);
+    for job in [1, 2] {
+        steering.add(Job(job), half, Mode::Soft);
+    }
+    // Whatever it says.
+    let silent = SeatState {
+        process: 8,
+        is_steered: false,
+        pending: 0,
+        ..busy()
+    };
+    let other = SeatState {
+        job: Job(2),
+        process: 9,
+        ..busy()
+    };
+    let alone = Stays {
+        resident: 10 * MS,
+        lengths: Vec::new(),
+    };
+    let look = |steering: &mut Steering, now| {
+        let seen = [(8, alone.clone())].into();
+        steering.look(now, &seen, &[busy(), silent, other], &BTreeMap::new());
+    };
+    for at in 1..=10 {
+        look(&mut steering, at * 10 * MS);
+    }
+    let mut book = steering.take_book();
+    assert_eq!(book.of(Job(1)).charged, 100 * MS);
+    assert!(!steering.is_on(Job(1)), "its other process waits");
+    assert!(steering.is_on(Job(2)));
+}
+
+#[test]
+fn while_nobody_is_steered_jobs_pay_for_what_they_tell() {
+    let half = Share::new(1, 2).unwrap();
+    let mut steering = Steering::new(0);
+    for job in [1, 2] {
+        steering.add(Job(job), half, Mode::Hard);
+    }
+    let seat = |job, pending| SeatState {
+        job: Job(job),
+        pending,
+        ..busy()
+    };
+    // Two processes of the first job work at the same time.
+    for at in 1..=100 {
+        let seats = [seat(1, 8 * MS), seat(1, 8 * MS), seat(2, 3 * MS)];
+        steering.count(at * 10 * MS, &seats);
+    }
+    let mut book = steering.take_book();
+    assert_eq!(book.of(Job(1)).charged, 1_000 * MS);
+    assert_eq!(book.of(Job(2)).charged, 300 * MS);
+    assert_eq!(steering.next, None);
+    // One that has gone is forgotten once it has paid.
+    steering.remove(Job(1));
+    for at in 101..200 {
+        steering.count(at * 10 * MS, &[]);
+    }
+    assert_eq!(steering.credit(Job(1)), None);
 }
 
 #[test]
 fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
     let quarter = Share::new(1, 4).unwrap();
     let mut steering = Steering::new(0);
-    steering.add(Job(1), quarter, Mode::Hard, 0);
+    steering.add(Job(1), quarter, Mode::Hard);
     // A program that starts waits for each of its first steps.
     let none = BTreeMap::new();
     steering.look(100 * MS, &stays(&[MS; 10]), &[busy()], &none);
@@ -92,7 +158,7 @@ fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
 fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
     let quarter = Share::new(1, 4).unwrap();
     let mut steering = Steering::new(0);
-    steering.add(Job(1), quarter, Mode::Hard, 0);
+    steering.add(Job(1), quarter, Mode::Hard);
     let none = BTreeMap::new();
     // It is to have a long slice, and its stays still end with the driver's own.
     let stay = stays(&[Nanos::try_from(DEFAULT_SLICE_US * 1000).unwrap(); 4]);
@@ -107,7 +173,7 @@ fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
 /// The slice of a job that mostly yields.
 fn slice_of_a_yielding_job() -> u64 {
     let mut steering = Steering::new(0);
-    steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Hard, 0);
+    steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Hard);
     steering.look(100 * MS, &stays(&[MS; 10]), &[busy()], &BTreeMap::new());
     steering.state(Job(1)).unwrap().1
 }
@@ -138,8 +204,8 @@ fn channels_that_an_arbiter_left_waiting_are_found_again() {
 fn the_sums_of_jobs_changes_and_others_are_the_cards() {
     let half = Share::new(1, 2).unwrap();
     let mut steering = Steering::new(0);
-    steering.add(Job(1), half, Mode::Soft, 0);
-    steering.add(Job(2), half, Mode::Soft, 0);
+    steering.add(Job(1), half, Mode::Soft);
+    steering.add(Job(2), half, Mode::Soft);
     let seat = |job, process| SeatState {
         job: Job(job),
         process,
@@ -167,7 +233,7 @@ fn the_sums_of_jobs_changes_and_others_are_the_cards() {
 fn the_last_stretch_of_a_process_that_has_gone_is_its_jobs() {
     let whole = Share::new(1, 1).unwrap();
     let mut steering = Steering::new(0);
-    steering.add(Job(1), whole, Mode::Soft, 0);
+    steering.add(Job(1), whole, Mode::Soft);
     let none = BTreeMap::new();
     steering.look(10 * MS, &stays(&[MS]), &[busy()], &none);
     steering.remove(Job(1));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use softmig_rm::Switch;
 
-use crate::schedule::turns::Nanos;
+use crate::schedule::Nanos;
 
 /// The time of each stay before its first kernel begins and after its last one ends (research/gpu-time.md). All of it is subtracted
 /// at the start of the stay.

@@ -1,31 +1,65 @@
 //! The arbiter's report on a GPU and its jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
-use super::settings::GpuId;
-use crate::schedule::turns::{Book, Job, JobStatus, Nanos};
+use softmig_region::seat::MOST_CHANNELS;
 
-/// The state of a GPU's jobs, as [`Account`] has it.
+use super::settings::GpuId;
+use crate::schedule::{Book, Job, Nanos};
+
+/// A job with processes at a GPU, as [`Account`] has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// The arbiter's knowledge.
-    pub standing: JobStatus,
-    /// Since when the job has had processes here, or time to pay for.
-    pub known_for: Duration,
+    /// The job.
+    pub job: Job,
+    /// Whether one of its processes wants the GPU.
+    pub wants_gpu: bool,
+    /// Whether it is held.
+    pub is_held: bool,
+    /// GPU time that it may still take, or below zero, that it owes.
+    pub credit: Nanos,
     /// Its processes.
     pub members: Vec<Member>,
 }
 
-/// A process that takes turns.
+/// A process that has a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its number.
     pub pid: u32,
-    /// How often it launched without a turn, as it says.
-    pub launches_without_turn: u32,
-    /// The time for which it gets no turn, because it did not answer when its turn ended. An answer ends that.
-    pub shut_out_for: Option<Duration>,
+    /// Why it is not steered, where the GPU is.
+    pub not_steered: Option<NotSteered>,
+}
+
+/// Why a process cannot be steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSteered {
+    /// It uses the GPU, and has told of no channels.
+    Silent,
+    /// It has more channels than its seat has room for.
+    TooMany,
+    /// Its job has more channels than [`MOST_CHANNELS`].
+    JobHasTooMany,
+    /// The driver does not say that its channels are its own.
+    NotOwn,
+    /// It runs although it is held.
+    Runs,
+}
+
+impl fmt::Display for NotSteered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent => f.write_str("it has told of no channels"),
+            Self::TooMany => f.write_str("it has too many channels"),
+            Self::JobHasTooMany => {
+                write!(f, "its job has more than {MOST_CHANNELS} channels")
+            }
+            Self::NotOwn => f.write_str("its channels are not known to be its own"),
+            Self::Runs => f.write_str("it runs although it is held"),
+        }
+    }
 }
 
 /// The use of a GPU by jobs, as [`super::Arbiter::accounts`] tells.
@@ -46,8 +80,8 @@ pub struct Account {
 pub enum Sharing {
     /// By the GPU's own scheduler.
     Scheduler,
-    /// By turns, and the reason against the scheduler; `None` without one.
-    Turns(Option<String>),
+    /// By caps that their processes keep themselves, and the reason against the scheduler; `None` while no process wants the GPU.
+    Caps(Option<String>),
 }
 
 /// The processes with a seat, as [`super::Arbiter::seats`] tells.
@@ -67,10 +101,8 @@ impl Seats {
     /// Adds those at a GPU.
     pub fn add(&mut self, id: GpuId, mut account: Account) {
         for tenant in account.tenants {
-            let job = tenant.standing.job;
-            // Its standing begins anew when its last process has gone, and its book does not.
-            let charged = account.book.of(job).charged;
-            self.charged.insert((id, job), charged);
+            let charged = account.book.of(tenant.job).charged;
+            self.charged.insert((id, tenant.job), charged);
             let members = tenant.members.iter().map(|member| (id, member.pid));
             self.given.extend(members);
         }

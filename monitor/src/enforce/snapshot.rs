@@ -10,7 +10,7 @@ use crate::jobs::pidfd::state_and_beginning;
 use crate::measure::Sample;
 use crate::measure::reading::Kind;
 use crate::measure::report::{Conf, Job, JobGpu, User};
-use crate::schedule::turns;
+use crate::schedule;
 use softmig_gate::Library;
 use softmig_policy::node::job_conf::JobConf;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,7 @@ impl Snapshot<'_> {
         let given = self.seats.given.iter();
         let given: BTreeSet<(String, u32)> = given.map(|&(id, pid)| (uuid(id), pid)).collect();
         let charged = self.seats.charged.iter();
-        let charged: BTreeMap<(String, turns::Job), turns::Nanos> = charged
+        let charged: BTreeMap<(String, schedule::Job), schedule::Nanos> = charged
             .map(|(&(id, job), &time)| ((uuid(id), job), time))
             .collect();
         let known = Known { given, charged };
@@ -119,7 +119,7 @@ impl Snapshot<'_> {
         });
         let charged = job
             .job
-            .and_then(|id| known.charged.get(&(uuid.clone(), turns::Job(id))));
+            .and_then(|id| known.charged.get(&(uuid.clone(), schedule::Job(id))));
         let about = job.job.and_then(|id| self.sample.confs.about.get(&id));
         Some(Tenant {
             holder,
@@ -227,7 +227,7 @@ impl Snapshot<'_> {
 /// The arbiter's knowledge, by the GPU's UUID.
 struct Known {
     given: BTreeSet<(String, u32)>,
-    charged: BTreeMap<(String, turns::Job), turns::Nanos>,
+    charged: BTreeMap<(String, schedule::Job), schedule::Nanos>,
 }
 
 fn claim(kind: Conf, conf: Option<&JobConf>) -> Claim {
@@ -258,7 +258,7 @@ pub fn unseated(
             continue;
         };
         let of = Unseated {
-            job: turns::Job(id),
+            job: schedule::Job(id),
             share: limits.share(),
             mode: limits.mode(),
         };

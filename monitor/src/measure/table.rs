@@ -66,23 +66,21 @@ fn sharing(usage: &Node) -> String {
         .filter(|(_, _, gpu)| !gpu.seats.is_empty())
         .collect();
     if slices.is_empty() {
-        return "no job takes turns\n".into();
+        return "no job shares a GPU\n".into();
     }
     slices.sort_by_key(|(job, _, gpu)| (gpu.index.unwrap_or(u32::MAX), job.job));
     let heading = [
         "GPU",
         "JOB",
         "SHARE",
-        "TURN",
+        "STATE",
         "CHARGED",
         "IN",
         "CREDIT",
-        "TURNS",
-        "OVERRUNS",
         "PROCESSES",
         "NOTE",
     ];
-    let mut table = table(&heading, &[4, 5, 6, 7, 8]);
+    let mut table = table(&heading, &[4, 5, 6]);
     for &(job, slice, gpu) in &slices {
         let seats: Vec<u32> = gpu.seats.iter().map(|seat| seat.pid).collect();
         table.add_row([
@@ -93,17 +91,10 @@ fn sharing(usage: &Node) -> String {
                 (slice.share() * 1000.0).floor() / 10.0,
                 slice.mode
             ),
-            match (gpu.has_turn, gpu.waits) {
-                (true, _) => "has it",
-                (false, true) => "waits",
-                (false, false) => "-",
-            }
-            .into(),
+            state(gpu).into(),
             format!("{:.1} s", gpu.charged_seconds),
             format!("{:.1} s", gpu.known_seconds),
             format!("{:.0} ms", gpu.credit_seconds * 1000.0),
-            gpu.turns.to_string(),
-            gpu.overruns.to_string(),
             pids(&seats),
             note_on_sharing(gpu),
         ]);
@@ -112,8 +103,8 @@ fn sharing(usage: &Node) -> String {
     let way = |gpu: &GpuUsage| {
         let way = match (gpu.shared_by.as_deref()?, &gpu.why) {
             ("scheduler", _) => "shared by its own scheduler".to_owned(),
-            (_, None) => "shared by turns".into(),
-            (_, Some(why)) => format!("shared by turns: {why}"),
+            (_, None) => "each job keeps its own cap".into(),
+            (_, Some(why)) => format!("each job keeps its own cap: {why}"),
         };
         Some(format!("GPU {}: {way}\n", gpu.index))
     };
@@ -121,17 +112,23 @@ fn sharing(usage: &Node) -> String {
     ways.fold(lines(&table), |text, way| text + &way)
 }
 
+/// What a job does on a GPU just now.
+fn state(gpu: &usage::JobGpu) -> &'static str {
+    if gpu.is_held {
+        "held"
+    } else if gpu.wants_gpu {
+        "runs"
+    } else {
+        "-"
+    }
+}
+
 fn note_on_sharing(gpu: &usage::JobGpu) -> String {
     let mut notes = Vec::new();
     for seat in &gpu.seats {
-        if let Some(seconds) = seat.shut_out_seconds {
-            let pid = seat.pid;
-            notes.push(format!("{pid} did not answer: no turn for {seconds:.1} s"));
+        if let Some(why) = &seat.not_steered {
+            notes.push(format!("{} cannot be held: {why}", seat.pid));
         }
-    }
-    if gpu.launches_without_turn > 0 {
-        let launches = gpu.launches_without_turn;
-        notes.push(format!("{launches} launches without a turn"));
     }
     if gpu.index.is_none() {
         notes.push(format!("{} is not to be seen", gpu.uuid));

@@ -27,7 +27,8 @@
 //!
 //! A group stays on the GPU while it has no work, if no other group has any. No job pays for that: a job is charged at most the time
 //! for which it had work, as its processes say. For time that another job waited it is charged by the log, whatever they say.
-//! Time of its processes without a seat is charged by the log alone. They cannot be held, so its other processes are held for it.
+//! Some of its processes may not be steered: those without a seat, and those whose channels are not known. Their time is charged by
+//! the log alone. They cannot be held, so the job's other processes are held for it.
 //!
 //! Nothing here reads a clock or a file: [`Sharing::look`] is told the time and the observations.
 
@@ -38,7 +39,7 @@ use std::collections::BTreeMap;
 
 use softmig_policy::node::limits::{Mode, Share};
 
-use super::turns::{Book, Job, Nanos};
+use super::{Book, Job, Nanos};
 
 const MS: Nanos = 1_000_000;
 
@@ -101,7 +102,7 @@ pub struct Observed {
     pub cut: u32,
     /// Times that it yielded before.
     pub left: u32,
-    /// Time that its processes without a seat were on the GPU, by the GPU's log. They cannot be held.
+    /// Time that its processes that cannot be held were on the GPU, by the GPU's log.
     pub unseated: Nanos,
 }
 
@@ -144,7 +145,6 @@ struct JobState {
     virtual_time: Nanos,
     /// GPU time that it may still use if it is capped; negative for a debt. At most one burst either way.
     credit: Nanos,
-    charged: Nanos,
     wants_gpu: bool,
     /// The last look at which it wanted the GPU.
     wanted_gpu: Option<Nanos>,
@@ -205,14 +205,13 @@ impl Sharing {
         }
     }
 
-    /// Adds a job, or changes its share. A new job has no credit; of `credit` only a debt counts.
-    pub fn add(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
+    /// Adds a job, or changes its share. A new job has no credit.
+    pub fn add(&mut self, job: Job, share: Share, mode: Mode) {
         let state = self.jobs.entry(job).or_insert_with(|| JobState {
             share,
             mode,
             virtual_time: self.virtual_time,
-            credit: credit.clamp(-burst(share), 0),
-            charged: 0,
+            credit: 0,
             wants_gpu: false,
             wanted_gpu: None,
             is_backlogged: false,
@@ -247,10 +246,9 @@ impl Sharing {
         }
     }
 
-    /// A job's credit and the time that it was charged.
-    pub fn standing(&self, job: Job) -> Option<(Nanos, Nanos)> {
-        let state = self.jobs.get(&job)?;
-        Some((state.credit, state.charged))
+    /// The GPU time that a job may still use; negative for a debt. `None` for a job that is not known.
+    pub fn credit(&self, job: Job) -> Option<Nanos> {
+        self.jobs.get(&job).map(|state| state.credit)
     }
 
     /// Takes the sums of all jobs that were here since they were last taken.
@@ -527,7 +525,6 @@ impl JobState {
 
     fn charge(&mut self, time: Nanos, changing: Nanos) {
         self.virtual_time += self.to_virtual(time + changing);
-        self.charged += time;
         let most = burst(self.share);
         self.credit = (self.credit - time).clamp(-most, most);
     }

@@ -5,7 +5,7 @@ use crate::arbiter::{Account, GpuId, Member, Sharing, Tenant, uuid};
 use crate::jobs::confs::{About, Confs};
 use crate::measure::Sample;
 use crate::measure::report::{JobGpu, Report};
-use crate::schedule::turns::{Job, Nanos, Totals};
+use crate::schedule::{Job, Nanos, Totals};
 use softmig_policy::Policy;
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
@@ -150,7 +150,7 @@ impl Books {
             };
             let (way, why) = match &account.sharing {
                 Sharing::Scheduler => ("scheduler", None),
-                Sharing::Turns(why) => ("turns", why.clone()),
+                Sharing::Caps(why) => ("caps", why.clone()),
             };
             (gpu.shared_by, gpu.why) = (Some(way.into()), why);
             gpu.known_seconds = rounded(before.known_seconds + account.known_for.as_secs_f64());
@@ -231,9 +231,9 @@ impl Books {
                 conf.limits.is_some() || row.is_some_and(|row| row.holding.memory_bytes.is_some());
             let account = accounts.get(&uuid);
             let tenant = account.and_then(|it| tenant(it, id));
-            let standing = tenant.map(|tenant| &tenant.standing);
             let all = account.and_then(|it| totals(it, id)).unwrap_or(past.last);
-            let is_active = all.charged > past.last.charged || standing.is_some_and(|it| it.wishes);
+            let is_active =
+                all.charged > past.last.charged || tenant.is_some_and(|it| it.wants_gpu);
             past.last = all;
             // A GPU that is not measured may be busy.
             if is_active || is_busy || !is_seen {
@@ -257,14 +257,10 @@ impl Books {
                 charged_seconds: sum(before.charged_seconds, all.charged - base.charged),
                 waited_seconds: sum(before.waited_seconds, all.waited - base.waited),
                 idle_seconds: rounded(running - past.active),
-                credit_seconds: standing.map_or(0.0, |it| sum(0.0, it.credit)),
-                turns: before.turns + all.turns.saturating_sub(base.turns),
-                overruns: before.overruns + all.overruns.saturating_sub(base.overruns),
-                launches_without_turn: before.launches_without_turn
-                    + (all.launches_without_turn).saturating_sub(base.launches_without_turn),
+                credit_seconds: tenant.map_or(0.0, |it| sum(0.0, it.credit)),
                 processes: row.map_or(0, |row| row.holding.pids.len() as u32),
-                has_turn: standing.is_some_and(|it| it.holds),
-                waits: standing.is_some_and(|it| it.wishes && !it.holds),
+                wants_gpu: tenant.is_some_and(|it| it.wants_gpu),
+                is_held: tenant.is_some_and(|it| it.is_held),
                 seats: tenant
                     .map_or(&[][..], |tenant| &tenant.members)
                     .iter()
@@ -345,14 +341,13 @@ fn totals(account: &Account, job: u32) -> Option<Totals> {
 
 fn tenant(account: &Account, job: u32) -> Option<&Tenant> {
     let mut tenants = account.tenants.iter();
-    tenants.find(|tenant| tenant.standing.job == Job(job))
+    tenants.find(|tenant| tenant.job == Job(job))
 }
 
 fn seat(member: &Member) -> usage::Seat {
-    let seconds = |time: Duration| rounded(time.as_secs_f64());
     usage::Seat {
         pid: member.pid,
-        shut_out_seconds: member.shut_out_for.map(seconds),
+        not_steered: member.not_steered.map(|why| why.to_string()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The socket on which the daemon tells the usage of GPUs as JSON, to root and to a group.
 //!
-//! It is not the one by which processes get their seats, so no question holds up a turn.
+//! It is not the one by which processes get their seats, so no question holds up a process.
 
 use super::Shared;
 use super::acl::{Who, let_in_at};

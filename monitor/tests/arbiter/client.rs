@@ -1,6 +1,6 @@
-//! A process with a seat: takes turns as the hook does, and sleeps in them instead of working.
+//! A process with a seat that always wants the GPU.
 //!
-//! It is this test program itself, started anew ([`Client::start`]), and prints a line for each turn.
+//! It is this test program itself, started anew ([`Client::start`]), and prints a line whenever the arbiter has polled it.
 
 use memmap2::MmapRaw;
 use rustix::cmsg_space;
@@ -10,8 +10,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::futex;
-use rustix::time::{ClockId, Timespec, clock_gettime};
-use softmig_region::seat::{ANSWER, CONTENDED, OPEN, Request, Seat};
+use rustix::time::{ClockId, clock_gettime};
+use softmig_region::seat::{ANSWER, Request, Seat, Version};
 use std::io::{BufRead, BufReader, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -26,8 +26,6 @@ pub const SOCKET: &str = "SOFTMIG_TEST_SOCKET";
 /// The kinds of clients.
 pub const KIND: &str = "SOFTMIG_TEST_KIND";
 
-/// How long a "kernel" is.
-const KERNEL: Duration = Duration::from_micros(500);
 /// When an arbiter that says nothing is gone.
 const GONE: u64 = 300_000_000;
 
@@ -83,7 +81,8 @@ impl Sat {
     /// Asks until there is an arbiter.
     fn down(path: &Path, gpu: [u8; 16]) -> Self {
         loop {
-            if let Ok((0, Some(file))) = ask(path, &Request { gpu }.to_bytes()) {
+            let version = Version::Cap;
+            if let Ok((0, Some(file))) = ask(path, &Request { version, gpu }.to_bytes()) {
                 return Self::at(&file);
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -96,52 +95,21 @@ impl Sat {
         futex::wake(seat.wakes(), futex::Flags::empty(), u32::MAX >> 1).unwrap();
     }
 
-    /// Waits for a turn that it has not had; `None` when the arbiter is gone.
-    fn turn(&self) -> Option<u32> {
+    /// Wakes the arbiter, and waits until it was polled; `None` when the arbiter is gone.
+    pub fn be_polled(&self) -> Option<u64> {
         let seat = self.seat();
-        let since = now();
+        let (begun, before) = (now(), seat.heartbeat().load(SeqCst));
+        self.wake();
         loop {
-            let turn = seat.turn().load(SeqCst);
-            if turn & OPEN != 0 && turn != seat.done().load(SeqCst) {
-                return Some(turn);
+            let polled = seat.heartbeat().load(SeqCst);
+            if polled > before {
+                return Some(polled);
             }
-            if turn & OPEN == 0 && turn != seat.done().load(SeqCst) {
-                seat.done().store(turn, SeqCst);
-                self.wake();
-            }
-            if now().saturating_sub(since.max(seat.heartbeat().load(SeqCst))) > GONE {
+            if now() - begun > GONE {
                 return None;
             }
-            let time = Timespec {
-                tv_sec: 0,
-                tv_nsec: 50_000_000,
-            };
-            let _ = futex::wait(seat.turn(), futex::Flags::empty(), turn, Some(&time));
+            std::thread::sleep(Duration::from_micros(50));
         }
-    }
-
-    /// Works in a turn until it is over, and tells of it.
-    fn work(&self, word: u32) {
-        let seat = self.seat();
-        let began = now();
-        let mut used = seat.used().load(SeqCst);
-        // Processes must have nothing under way only when another job waits.
-        let is_over = || {
-            let turn = seat.turn().load(SeqCst);
-            let is_gone = now().saturating_sub(began.max(seat.heartbeat().load(SeqCst))) > GONE;
-            turn & OPEN == 0 || now() >= seat.until().load(SeqCst) || is_gone
-        };
-        while !is_over() && used < seat.budget().load(SeqCst) {
-            let start = now();
-            std::thread::sleep(KERNEL);
-            used += now() - start;
-            seat.used().store(used, SeqCst);
-        }
-        tell(&format!("turn {began} {}", now()));
-        let turn = seat.turn().load(SeqCst);
-        let is_same = turn & !CONTENDED & OPEN != 0;
-        seat.done().store(if is_same { turn } else { word }, SeqCst);
-        self.wake();
     }
 }
 
@@ -173,9 +141,9 @@ pub fn run() {
         let sat = Sat::down(path, super::GPU);
         tell("sat");
         sat.seat().wants_gpu().store(1, SeqCst);
-        sat.wake();
-        while let Some(word) = sat.turn() {
-            sat.work(word);
+        while let Some(time) = sat.be_polled() {
+            tell(&format!("polled {time}"));
+            std::thread::sleep(Duration::from_millis(1));
         }
         tell("gone");
     }
@@ -256,24 +224,16 @@ impl Client {
         }
     }
 
-    /// Waits for a turn that began after that.
-    pub fn wait_for_turn_after(&self, time: u64) {
-        while turn(&self.wait_for("turn")).0 < time {}
+    /// Waits until it was polled after that.
+    pub fn wait_until_polled_after(&self, time: u64) {
+        loop {
+            let line = self.wait_for("polled");
+            let (_, polled) = line.split_once(' ').unwrap();
+            if polled.parse::<u64>().unwrap() >= time {
+                return;
+            }
+        }
     }
-
-    /// The turns so far, as times.
-    pub fn turns(&self) -> Vec<(u64, u64)> {
-        let lines = self.lines.try_iter();
-        lines
-            .filter(|line| line.starts_with("turn"))
-            .map(|line| turn(&line))
-            .collect()
-    }
-}
-
-fn turn(line: &str) -> (u64, u64) {
-    let mut times = line.split(' ').skip(1).map(|time| time.parse().unwrap());
-    (times.next().unwrap(), times.next().unwrap())
 }
 
 impl Drop for Client {

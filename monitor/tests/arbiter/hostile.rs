@@ -1,43 +1,23 @@
-//! How long others wait for their turns while a user does all that can be done to the arbiter.
+//! How long others wait until they are polled while a user does all that can be done to the arbiter.
 
 use super::client::{Sat, ask, connected};
 use super::limits::{node_that_takes_descriptors, try_to_send_one_that_lingers};
 use super::{GPU, Node, request};
 use rustix::net::{SendFlags, send};
-use rustix::thread::futex;
-use rustix::time::Timespec;
 use softmig_policy::node::limits::Mode;
-use softmig_region::seat::OPEN;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Connections that one user makes at once, again and again.
 const CONNECTIONS: usize = 4096;
-const TURNS: usize = 1000;
+const WAITS: usize = 1000;
 
-/// From waking the arbiter to the turn.
-fn take_turn(sat: &Sat) -> Duration {
-    let (seat, asked) = (sat.seat(), Instant::now());
-    seat.wants_gpu().store(1, SeqCst);
-    sat.wake();
-    let turn = loop {
-        let turn = seat.turn().load(SeqCst);
-        if turn & OPEN != 0 && turn != seat.done().load(SeqCst) {
-            break turn;
-        }
-        let time = Timespec {
-            tv_sec: 60,
-            tv_nsec: 0,
-        };
-        let waited = futex::wait(seat.turn(), futex::Flags::empty(), turn, Some(&time));
-        assert_ne!(waited, Err(rustix::io::Errno::TIMEDOUT));
-    };
-    let waited = asked.elapsed();
-    seat.wants_gpu().store(0, SeqCst);
-    seat.done().store(turn, SeqCst);
-    sat.wake();
-    waited
+/// From waking the arbiter until it has polled.
+fn be_polled(sat: &Sat) -> Duration {
+    let asked = Instant::now();
+    while sat.be_polled().is_none() {}
+    asked.elapsed()
 }
 
 fn connect_without_pause(node: &Node, is_over: &AtomicBool) {
@@ -92,14 +72,14 @@ fn what_a_hostile_user_costs_others() {
                 });
             }
             let pause = || thread::sleep(Duration::from_millis(3));
-            let waits = (0..TURNS).map(|_| (pause(), take_turn(&sat)).1).collect();
+            let waits = (0..WAITS).map(|_| (pause(), be_polled(&sat)).1).collect();
             is_over.store(true, SeqCst);
             waits
         });
         clients.clear();
         waits.sort_unstable();
         let [half, most, longest] =
-            [TURNS / 2, TURNS * 99 / 100, TURNS - 1].map(|at| waits[at].as_micros());
+            [WAITS / 2, WAITS * 99 / 100, WAITS - 1].map(|at| waits[at].as_micros());
         println!("{what}: another waits {half} us, 1 of 100 {most} us, at most {longest} us");
     }
 }

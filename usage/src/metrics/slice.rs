@@ -15,7 +15,7 @@ type Metric = (
     fn(Of<'_>) -> Option<f64>,
 );
 
-const METRICS: [Metric; 13] = [
+const METRICS: [Metric; 11] = [
     (
         MetricType::GAUGE,
         "softmig_slice_memory_limit_bytes",
@@ -54,27 +54,15 @@ const METRICS: [Metric; 13] = [
     ),
     (
         MetricType::COUNTER,
-        "softmig_slice_turns_total",
-        "Turns that the job had on the GPU",
-        |(_, _, gpu)| Some(gpu.turns as f64),
-    ),
-    (
-        MetricType::COUNTER,
-        "softmig_slice_overruns_total",
-        "Turns that the job did not give back in time",
-        |(_, _, gpu)| Some(gpu.overruns as f64),
-    ),
-    (
-        MetricType::COUNTER,
         "softmig_slice_refused_allocations_total",
         "Allocations beyond the slice that the library refused, by its own count",
         |(_, _, gpu)| Some(gpu.refused as f64),
     ),
     (
-        MetricType::COUNTER,
-        "softmig_slice_launches_without_turn_total",
-        "Launches without a turn, which keep the job from hanging, by the library's own count",
-        |(_, _, gpu)| Some(gpu.launches_without_turn as f64),
+        MetricType::GAUGE,
+        "softmig_slice_unsteered_processes",
+        "Processes of the job that the monitor cannot hold on the GPU",
+        |(_, _, gpu)| Some(gpu.not_steered() as f64),
     ),
     (
         MetricType::GAUGE,

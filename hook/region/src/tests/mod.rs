@@ -13,7 +13,6 @@ mod model;
 mod races;
 pub(crate) mod steps;
 
-use crate::gang::Gang;
 use crate::gpu_ledger::{GpuLedger, Slot};
 use crate::word::Word;
 use steps::{AtomicU64, Ordering};
@@ -24,6 +23,7 @@ pub(crate) struct Part {
     slots: Vec<Slot>,
     top: AtomicU64,
     pace: AtomicU64,
+    charged: AtomicU64,
     peak: AtomicU64,
     refusals: AtomicU64,
 }
@@ -39,6 +39,7 @@ impl Part {
             slots: (0..slots).map(slot).collect(),
             top: AtomicU64::new(slots as u64),
             pace: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
         }
@@ -52,7 +53,7 @@ impl Part {
             pace: &self.pace,
             peak: &self.peak,
             refusals: &self.refusals,
-            gang: Gang::alone(&self.pace),
+            charged: &self.charged,
         }
     }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::arbiter::{Account, GpuId, Seats, Sharing as Way, Tenant as Standing};
 use crate::enforce::observation::Process;
 use crate::schedule::shares::{Observed, Sharing};
-use crate::schedule::turns::{Book, Job, JobStatus, Nanos};
+use crate::schedule::{Book, Job, Nanos};
 use softmig_policy::node::limits::{Mode, Share};
 
 const GPU: GpuId = [7; 16];
@@ -18,23 +18,12 @@ const PAUSE: u64 = 500;
 const HOUR: u64 = 3_600_000;
 
 /// The job's charge, as the rules are told it.
-fn charged(sharing: &Sharing, book: &Book, share: Share) -> Option<Duration> {
-    let standing = JobStatus {
-        job: JOB,
-        share,
-        mode: Mode::Hard,
-        since: 0,
-        seats: 1,
-        holds: true,
-        wishes: true,
-        credit: 0,
-        charged: sharing.standing(JOB).map_or(0, |(_, charged)| charged),
-        turns: 0,
-        overruns: 0,
-    };
+fn charged(book: &Book) -> Option<Duration> {
     let standing = Standing {
-        standing,
-        known_for: Duration::ZERO,
+        job: JOB,
+        wants_gpu: true,
+        is_held: false,
+        credit: 0,
         members: Vec::new(),
     };
     let account = Account {
@@ -68,7 +57,7 @@ fn programs_one_after_the_other_pay_for_all_they_had() {
         book.add(&sharing.take_book());
         let was_there = std::mem::replace(&mut is_there, now % (PROGRAM + PAUSE) < PROGRAM);
         if is_there && !was_there {
-            sharing.add(JOB, quarter, Mode::Hard, 0);
+            sharing.add(JOB, quarter, Mode::Hard);
         } else if was_there && !is_there {
             sharing.remove(JOB);
         }
@@ -80,7 +69,7 @@ fn programs_one_after_the_other_pay_for_all_they_had() {
             ..process(1, 100)
         };
         let tenant = Tenant {
-            charged: charged(&sharing, &book, quarter),
+            charged: charged(&book),
             ..slice(JOB.0, vec![process])
         };
         let observation = Observation {

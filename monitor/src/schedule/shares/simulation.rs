@@ -259,7 +259,7 @@ impl Gpu {
 
     /// A job comes that owes nothing.
     fn add_job(&mut self, job: Job, share: Share, mode: Mode) {
-        (self.sharing).add(job, share, mode, 0);
+        (self.sharing).add(job, share, mode);
         self.due = self.now;
     }
 
@@ -507,7 +507,7 @@ fn simulate_as(jobs: &[Mix], escapes: &[(usize, Program)], is_sampled: bool) -> 
     let mut gpu = Gpu::new(0);
     for (number, &(shards, per_gpu, mode, program)) in (0..).zip(jobs) {
         let share = Share::new(shards, per_gpu).unwrap();
-        (gpu.sharing).add(Job(number), share, mode, 0);
+        (gpu.sharing).add(Job(number), share, mode);
         gpu.add(Job(number), true, program);
     }
     for &(job, program) in escapes {

@@ -3,8 +3,7 @@
 use super::*;
 use crate::arbiter::Tenant;
 use crate::measure::report::{self, Conf, Holding};
-use crate::schedule::turns::{Book, JobStatus};
-use softmig_policy::node::limits::{Mode, Share};
+use crate::schedule::Book;
 
 const GPU: GpuId = [7; 16];
 const SECOND: Nanos = 1_000_000_000;
@@ -79,7 +78,7 @@ fn sample(jobs: &[(u32, u64)]) -> Sample {
 }
 
 /// The arbiter's accounts of these jobs: charged and waited, in seconds; the last one has a process that wants the GPU.
-fn accounts(jobs: &[(u32, Nanos, Nanos)], wishes: bool) -> BTreeMap<GpuId, Account> {
+fn accounts(jobs: &[(u32, Nanos, Nanos)], wants_gpu: bool) -> BTreeMap<GpuId, Account> {
     let mut book = Book::default();
     for &(job, charged, waited) in jobs {
         book.charge(Job(job), charged * SECOND);
@@ -87,22 +86,11 @@ fn accounts(jobs: &[(u32, Nanos, Nanos)], wishes: bool) -> BTreeMap<GpuId, Accou
     }
     book.change = SECOND / 2;
     book.unclaimed = SECOND;
-    let standing = |job| JobStatus {
-        job: Job(job),
-        share: Share::new(1, 4).unwrap(),
-        mode: Mode::Hard,
-        since: 0,
-        seats: 1,
-        holds: false,
-        wishes,
-        credit: -SECOND,
-        charged: 0,
-        turns: 0,
-        overruns: 0,
-    };
     let tenant = |&(job, ..): &(u32, Nanos, Nanos)| Tenant {
-        standing: standing(job),
-        known_for: Duration::ZERO,
+        job: Job(job),
+        wants_gpu,
+        is_held: wants_gpu,
+        credit: -SECOND,
         members: Vec::new(),
     };
     let account = Account {

@@ -45,7 +45,7 @@ fn who_says_nothing_takes_nothing_from_others() {
 fn a_silent_job_is_looked_at_while_another_wants_the_gpu() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft));
     let [busy, silent] = [RECHECK, 0].map(|pending| Observed {
         resident: RECHECK / 2,
         pending,
@@ -63,7 +63,7 @@ fn a_silent_job_is_looked_at_while_another_wants_the_gpu() {
 fn a_lead_outlives_the_last_process() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft));
     // The changes of the first take as long as the work of the second, and cost no credit.
     let mut now = 0;
     let mut look = |sharing: &mut Sharing, leaves: bool| {
@@ -99,7 +99,7 @@ fn a_lead_outlives_the_last_process() {
     assert_eq!(sharing.jobs[&Job(0)].held, Some(Held::Ahead));
     sharing.remove(Job(0));
     look(&mut sharing, true);
-    sharing.add(Job(0), half, Mode::Soft, 0);
+    sharing.add(Job(0), half, Mode::Soft);
     assert!(sharing.jobs[&Job(0)].virtual_time > sharing.virtual_time + RESUME_LEAD);
     // It is forgotten when the lead is gone.
     sharing.remove(Job(0));
@@ -111,7 +111,7 @@ fn a_lead_outlives_the_last_process() {
 fn changes_for_a_job_that_says_nothing_count() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.add(Job(it), half, HARD, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, HARD));
     for now in (RECHECK..=300 * MS).step_by(RECHECK as usize) {
         let busy = Observed {
             resident: RECHECK / 2,

@@ -8,7 +8,7 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
     // Looks until the first job, which always has work, is held, and then goes on: while it is held, the others do this.
     let held_for = |others: Observed| {
         let mut sharing = Sharing::new(0);
-        (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft, 0));
+        (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft));
         let mut now = 0;
         let mut look = |sharing: &mut Sharing| {
             now += RECHECK;
@@ -55,7 +55,7 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
 fn no_job_leaves_the_gpu_idle_for_anothers_lack_of_work() {
     let quarter = Share::new(1, 4).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft, 0));
+    (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft));
     let mut now = 0;
     let mut look = |sharing: &mut Sharing| {
         now += RECHECK;
@@ -90,7 +90,7 @@ fn no_job_leaves_the_gpu_idle_for_anothers_lack_of_work() {
 fn what_was_idle_for_one_hold_does_not_count_for_the_next() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft));
     sharing.jobs.get_mut(&Job(0)).unwrap().virtual_time = MAX_LEAD * 2;
     let wants = Observed {
         pending: RECHECK,
@@ -118,7 +118,7 @@ fn what_was_idle_for_one_hold_does_not_count_for_the_next() {
 fn a_job_pays_nothing_while_another_is_released() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.add(Job(it), half, HARD, 0));
+    (0..2).for_each(|it| sharing.add(Job(it), half, HARD));
     let mut now = 0;
     let mut look = |sharing: &mut Sharing, idles: Nanos| {
         now += 4 * MS;
@@ -139,10 +139,10 @@ fn a_job_pays_nothing_while_another_is_released() {
     };
     while look(&mut sharing, 0) != Some(Held::Capped) {}
     while look(&mut sharing, 4 * MS).is_some() {}
-    let charged = |sharing: &Sharing| sharing.jobs[&Job(1)].charged;
-    assert_eq!(charged(&sharing), 0, "the other had no credit");
+    let charged = |sharing: &mut Sharing| sharing.take_book().of(Job(1)).charged;
+    assert_eq!(charged(&mut sharing), 0, "the other had no credit");
     look(&mut sharing, RELEASING);
-    assert_eq!(charged(&sharing), 0, "the other could not be there yet");
+    assert_eq!(charged(&mut sharing), 0, "the other could not be there yet");
     look(&mut sharing, RELEASING);
-    assert_eq!(charged(&sharing), RELEASING, "the other waited");
+    assert_eq!(charged(&mut sharing), RELEASING, "the other waited");
 }

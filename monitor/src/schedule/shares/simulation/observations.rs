@@ -6,8 +6,8 @@ use super::*;
 fn a_cap_beside_a_waiting_job_needs_no_word_of_its_job() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
-    sharing.add(Job(1), eighth, HARD, 0);
-    sharing.add(Job(2), eighth, Mode::Soft, 0);
+    sharing.add(Job(1), eighth, HARD);
+    sharing.add(Job(2), eighth, Mode::Soft);
     // It says nothing, and uses the GPU whenever it is not held.
     let (mut used, mut is_on) = (0, true);
     for now in (RECHECK..10_000 * MS).step_by(RECHECK as usize) {
@@ -32,7 +32,7 @@ fn a_cap_beside_a_waiting_job_needs_no_word_of_its_job() {
 #[test]
 fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
     let mut sharing = Sharing::new(0);
-    sharing.add(Job(1), Share::new(1, 2).unwrap(), Mode::Soft, 0);
+    sharing.add(Job(1), Share::new(1, 2).unwrap(), Mode::Soft);
     let wild = Observed {
         resident: Nanos::MAX,
         pending: Nanos::MAX,
@@ -42,15 +42,15 @@ fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
     for now in (0..1_000 * MS).step_by(RECHECK as usize) {
         sharing.look(now, &[(Job(1), wild)].into());
     }
-    assert!(sharing.standing(Job(1)).unwrap().1 <= 1_000 * MS);
+    assert!(sharing.take_book().charged <= 1_000 * MS);
 }
 
 #[test]
 fn a_held_job_that_is_on_the_gpu_is_reported() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
-    sharing.add(Job(1), eighth, HARD, 0);
-    sharing.add(Job(2), eighth, HARD, 0);
+    sharing.add(Job(1), eighth, HARD);
+    sharing.add(Job(2), eighth, HARD);
     let always = Observed {
         resident: RECHECK,
         pending: RECHECK,
@@ -73,7 +73,7 @@ fn a_held_job_that_is_on_the_gpu_is_reported() {
 fn processes_that_come_hide_no_job_that_cannot_be_held() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
-    sharing.add(Job(1), eighth, HARD, 0);
+    sharing.add(Job(1), eighth, HARD);
     let always = Observed {
         resident: RECHECK,
         pending: RECHECK,
@@ -82,7 +82,7 @@ fn processes_that_come_hide_no_job_that_cannot_be_held() {
     };
     let mut looks = (RECHECK..300 * MS).step_by(RECHECK as usize);
     assert!(looks.any(|now| {
-        sharing.add(Job(1), eighth, HARD, 0);
+        sharing.add(Job(1), eighth, HARD);
         !sharing
             .look(now, &[(Job(1), always)].into())
             .escaped
@@ -94,8 +94,8 @@ fn processes_that_come_hide_no_job_that_cannot_be_held() {
 fn a_server_finds_short_slices_also_after_a_pause() {
     let mut sharing = Sharing::new(0);
     let half = Share::new(1, 2).unwrap();
-    sharing.add(Job(1), half, HARD, 0);
-    sharing.add(Job(2), half, HARD, 0);
+    sharing.add(Job(1), half, HARD);
+    sharing.add(Job(2), half, HARD);
     let mut slices = Vec::new();
     for now in (10..2_000).step_by(10).map(|ms| ms * MS) {
         let busy = Observed {

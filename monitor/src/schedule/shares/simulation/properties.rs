@@ -186,8 +186,8 @@ impl Case {
                 if now - each < end - length {
                     continue;
                 }
-                if sharing.standing(job).is_none() {
-                    sharing.add(job, share, mode, 0);
+                if sharing.credit(job).is_none() {
+                    sharing.add(job, share, mode);
                 }
                 let part = each * used / 100 / pasts.len() as Nanos;
                 let is_on = sharing.state(job).is_some_and(|(is_on, _)| is_on);

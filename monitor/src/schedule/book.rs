@@ -11,12 +11,6 @@ pub struct Totals {
     pub charged: Nanos,
     /// The time in which it wanted the GPU and did not have it.
     pub waited: Nanos,
-    /// How many turns it had.
-    pub turns: u64,
-    /// How many of them it did not give back in time.
-    pub overruns: u64,
-    /// Launches without a turn, of processes that have gone, by their own count.
-    pub launches_without_turn: u64,
 }
 
 /// A GPU's sums, and those of its jobs until these are forgotten.
@@ -63,9 +57,6 @@ impl Book {
             let own = self.of(job);
             own.charged += more.charged;
             own.waited += more.waited;
-            own.turns += more.turns;
-            own.overruns += more.overruns;
-            own.launches_without_turn += more.launches_without_turn;
         }
         self.charged += other.charged;
         self.change += other.change;
@@ -90,15 +81,12 @@ mod tests {
         book.wait(Job(2), -1);
         other.charge(Job(2), 10);
         other.wait(Job(2), 3);
-        other.of(Job(2)).turns += 1;
         other.change += 2;
         book.add(&other);
         book.forget(|job| job == Job(1));
         let two = Totals {
             charged: 17,
             waited: 3,
-            turns: 1,
-            ..Totals::default()
         };
         assert_eq!(book.jobs().collect::<Vec<_>>(), [(Job(2), two)]);
         assert_eq!((book.charged, book.change), (22, 2));

@@ -1,0 +1,441 @@
+//! Jobs on a GPU that is steered, and on GPUs that are not.
+
+use super::*;
+use crate::arbiter::session::Channels;
+use crate::arbiter::steering::{Device, Refused};
+use crate::arbiter::{NotSteered, Sharing};
+use rustix::io::Errno;
+use softmig_region::seat::MOST_CHANNELS;
+use softmig_rm::{Channel, Switch};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+
+/// A GPU whose channels do what they are told, and whose log says what the test says.
+#[derive(Clone, Default)]
+struct Steered {
+    log: Arc<Mutex<Vec<Switch>>>,
+    waiting: Arc<Mutex<BTreeSet<Channel>>>,
+    /// The number of calls that let channels run which get an error that passes.
+    busy: Arc<AtomicU32>,
+    /// Where it is to be written down which channels wait, and whether that was there at each call that holds some.
+    lists: Option<PathBuf>,
+    held: Arc<Mutex<Vec<bool>>>,
+    /// The driver's answers to the next calls that read the log.
+    errors: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Device for Steered {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+        if let Some(status) = self.errors.lock().unwrap().pop() {
+            return Err(softmig_rm::Error::Refused { command: 0, status });
+        }
+        to.append(&mut self.log.lock().unwrap());
+        Ok(false)
+    }
+
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused {
+        let busy = || {
+            self.busy
+                .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+        };
+        if is_on && busy().is_ok() {
+            return Refused {
+                later: channels.to_vec(),
+                ..Refused::default()
+            };
+        }
+        if let Some(lists) = self.lists.as_ref().filter(|_| !is_on) {
+            let is_listed = std::fs::read_dir(lists).unwrap().next().is_some();
+            self.held.lock().unwrap().push(is_listed);
+        }
+        let mut waiting = self.waiting.lock().unwrap();
+        for channel in channels {
+            if is_on {
+                waiting.remove(channel);
+            } else {
+                waiting.insert(*channel);
+            }
+        }
+        Refused::default()
+    }
+}
+
+impl Steered {
+    /// This process's group comes to the GPU, or leaves it, now.
+    fn switch(&self, process: u32, is_start: bool) {
+        let at = now() as u64;
+        self.log.lock().unwrap().push(Switch {
+            process,
+            channel: 6,
+            is_start,
+            at,
+        });
+    }
+
+    fn waits(&self, channel: Channel) -> bool {
+        self.waiting.lock().unwrap().contains(&channel)
+    }
+}
+
+/// Waits until that is so.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The process of a job's: the log of one that has ended is not believed.
+fn pid(number: u32) -> u32 {
+    match number {
+        1 => std::process::id(),
+        2 => std::os::unix::process::parent_id(),
+        _ => 1,
+    }
+}
+
+/// A GPU that is steered, and the device.
+fn steered_gpu(folder: &Path) -> (Arc<Gpu>, Steered) {
+    let device = Steered::default();
+    let scheduler = Scheduler::with(device.clone(), folder);
+    (Gpu::start(scheduler).unwrap(), device)
+}
+
+fn is_free(sat: &Sat) -> bool {
+    sat.seat().free().load(SeqCst) == 1
+}
+
+fn channel(number: u32) -> Channel {
+    Channel {
+        client: 0xc1d0_0000 + number,
+        handle: 0x5c00_0022,
+    }
+}
+
+/// Channels of a process that are proven.
+fn set_channels(gpu: &Gpu, id: SeatId, channels: Vec<Channel>) {
+    gpu.state()
+        .session(id)
+        .set_channels(Channels::Known(channels));
+}
+
+/// A job with one process whose channels are known.
+fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, Channel) {
+    let (sat, id) = sit(gpu, number, pid(number), Version::Cap).unwrap();
+    set_channels(gpu, id, vec![channel(number)]);
+    (sat, id, channel(number))
+}
+
+#[test]
+fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let jobs = [1, 2].map(|number| steered_job(&gpu, number));
+    let [
+        (first, first_id, first_channel),
+        (second, _, second_channel),
+    ] = &jobs;
+    first.want();
+    wait_until("the first launches as it likes", || is_free(first));
+    second.want();
+    wait_until("both launch as they like", || {
+        is_free(first) && is_free(second)
+    });
+    // The first one has the GPU for itself.
+    device.switch(pid(1), true);
+    let lists = || std::fs::read_dir(folder.path()).unwrap().count();
+    // On a busy machine it may be released again before this looks.
+    wait_until("who is ahead waits, and is written down", || {
+        device.waits(*first_channel) && lists() == 1
+    });
+    assert!(!device.waits(*second_channel));
+    device.switch(pid(1), false);
+    // The driver has no time for a moment.
+    device.busy.store(3, SeqCst);
+    device.switch(pid(2), true);
+    wait_until("it goes on when the other has come up", || {
+        !device.waits(*first_channel)
+    });
+    assert_eq!(device.busy.load(SeqCst), 0);
+    device.switch(pid(2), false);
+    // A process that goes leaves nothing behind.
+    device.switch(pid(1), true);
+    wait_until("it is ahead again", || device.waits(*first_channel));
+    gpu.remove(*first_id);
+    assert!(
+        !device.waits(*first_channel),
+        "the next channel with its number runs"
+    );
+    wait_until("no channel is written down", || lists() == 0);
+    gpu.end();
+}
+
+#[test]
+fn a_group_that_comes_anew_is_written_down_while_it_is_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Steered {
+        lists: Some(folder.path().into()),
+        ..Steered::default()
+    };
+    let scheduler = Scheduler::with(device.clone(), folder.path());
+    let gpu = Gpu::start(scheduler).unwrap();
+    // The log does not know that it is there.
+    let (first, _, channel) = steered_job(&gpu, 1);
+    first.want();
+    wait_until("it came anew", || !device.held.lock().unwrap().is_empty());
+    wait_until("it runs", || !device.waits(channel));
+    gpu.end();
+    let held = device.held.lock().unwrap();
+    assert!(held.iter().all(|&is_listed| is_listed), "{held:?}");
+}
+
+/// Why the processes of a job are not steered, as is told.
+fn why_not(gpu: &Gpu, job: u32) -> Vec<Option<NotSteered>> {
+    let tenants = gpu.account().tenants.into_iter();
+    let members = tenants
+        .filter(|it| it.job == Job(job))
+        .flat_map(|it| it.members);
+    members.map(|it| it.not_steered).collect()
+}
+
+fn charged(gpu: &Gpu, job: u32) -> Nanos {
+    gpu.account().book.of(Job(job)).charged
+}
+
+#[test]
+fn a_process_that_cannot_be_steered_leaves_others_steered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let (first, _, first_channel) = steered_job(&gpu, 1);
+    let (second, _, second_channel) = steered_job(&gpu, 2);
+    // Another process of the first job, which tells of no channels.
+    let (silent, _) = sit(&gpu, 1, pid(3), Version::Cap).unwrap();
+    silent.want();
+    wait_until("it is told", || {
+        matches!(why_not(&gpu, 1)[..], [None, Some(_)])
+    });
+    let before = charged(&gpu, 1);
+    first.want();
+    second.want();
+    device.switch(pid(3), true);
+    wait_until("its job's other process waits", || {
+        device.waits(first_channel)
+    });
+    assert!(is_free(&first) && is_free(&second) && !is_free(&silent));
+    assert_eq!(gpu.account().sharing, Sharing::Scheduler);
+    wait_until("its job pays", || charged(&gpu, 1) - before > 50_000_000);
+    assert!(!device.waits(second_channel) && is_free(&second));
+    assert_eq!(charged(&gpu, 2), 0);
+    gpu.end();
+}
+
+#[test]
+fn a_process_that_runs_although_it_is_held_is_held_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let [(first, _, channel), (second, ..)] = &[1, 2].map(|number| steered_job(&gpu, number));
+    for sat in [first, second] {
+        sat.want();
+    }
+    wait_until("both launch as they like", || {
+        is_free(first) && is_free(second)
+    });
+    // It never leaves.
+    device.switch(pid(1), true);
+    wait_until("it is told", || {
+        why_not(&gpu, 1) == [Some(NotSteered::Runs)]
+    });
+    wait_until("it keeps its cap itself", || !is_free(first));
+    assert!(!device.waits(*channel));
+    assert!(is_free(second));
+    assert_eq!(gpu.account().sharing, Sharing::Scheduler);
+    gpu.end();
+}
+
+#[test]
+fn a_job_with_too_many_channels_in_all_is_not_steered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, _) = steered_gpu(folder.path());
+    let most = u32::try_from(MOST_CHANNELS).unwrap();
+    let sit_with = |channels: std::ops::Range<u32>| {
+        let (sat, id) = sit(&gpu, 1, pid(1), Version::Cap).unwrap();
+        set_channels(&gpu, id, channels.map(channel).collect());
+        sat.want();
+        (sat, id)
+    };
+    let (first, _) = sit_with(0..241);
+    wait_until("it is steered", || is_free(&first));
+    let (second, second_id) = sit_with(241..most + 1);
+    wait_until("neither is steered", || {
+        why_not(&gpu, 1) == [Some(NotSteered::JobHasTooMany); 2]
+    });
+    wait_until("both keep their job's cap", || {
+        !is_free(&first) && !is_free(&second)
+    });
+    gpu.remove(second_id);
+    wait_until("the first is steered again", || is_free(&first));
+    gpu.end();
+}
+
+/// The words of an old library's turn: the word itself, and when it ends.
+fn turn(sat: &Sat) -> (u32, u64) {
+    let start = sat.0.as_ptr();
+    // SAFETY: both are within the page, and aligned.
+    unsafe {
+        (
+            start.cast::<u32>().read_volatile(),
+            start.add(32).cast::<u64>().read_volatile(),
+        )
+    }
+}
+
+#[test]
+fn an_old_library_launches_as_it_likes_where_it_is_steered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let (old, id) = sit(&gpu, 1, pid(1), Version::Turns).unwrap();
+    assert!(is_free(&old));
+    assert_eq!((turn(&old).0 & 1, turn(&old).1), (1, u64::MAX));
+    set_channels(&gpu, id, vec![channel(1)]);
+    let (other, ..) = steered_job(&gpu, 2);
+    for sat in [&old, &other] {
+        sat.want();
+    }
+    device.switch(pid(1), true);
+    wait_until("it is held", || device.waits(channel(1)));
+    assert!(is_free(&old));
+    // The log cannot be read any more: without its seat it keeps its own cap.
+    const INVALID_STATE: u32 = 0x40;
+    device.errors.lock().unwrap().push(INVALID_STATE);
+    wait_until("its seat is taken from it", || turn(&old) == (0, 0));
+    assert!(!device.waits(channel(1)));
+    let refused = sit(&gpu, 1, pid(1), Version::Turns).err().unwrap();
+    assert_eq!(refused.raw_os_error(), Some(Errno::NOSYS.raw_os_error()));
+    gpu.end();
+}
+
+#[test]
+fn an_old_library_gets_no_seat_where_it_is_not_steered() {
+    let off = Scheduler::off([0; 16], "it ran on".into());
+    let gpu = Gpu::start(off).unwrap();
+    let refused = sit(&gpu, 1, pid(1), Version::Turns).err().unwrap();
+    assert_eq!(refused.raw_os_error(), Some(Errno::NOSYS.raw_os_error()));
+    assert_eq!(gpu.account().tenants, []);
+    gpu.end();
+}
+
+#[test]
+fn on_a_gpu_that_cannot_be_steered_jobs_pay_what_they_tell() {
+    let off = Scheduler::off([0; 16], "it ran on".into());
+    let gpu = Gpu::start(off).unwrap();
+    let begun = now();
+    let both = [(); 2].map(|()| sit(&gpu, 1, pid(1), Version::Cap).unwrap().0);
+    both.iter().for_each(Sat::want);
+    wait_until("it pays", || charged(&gpu, 1) > 50_000_000);
+    let charged = charged(&gpu, 1);
+    assert!(charged <= now() - begun, "{charged}");
+    assert!(!both.iter().any(is_free));
+    assert_eq!(why_not(&gpu, 1), [None, None]);
+    assert_eq!(
+        gpu.account().sharing,
+        Sharing::Caps(Some("it ran on".into()))
+    );
+    gpu.end();
+}
+
+#[test]
+fn how_jobs_share_the_gpu_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, _) = steered_gpu(folder.path());
+    assert_eq!(gpu.account().sharing, Sharing::Caps(None));
+    let (sat, ..) = steered_job(&gpu, 1);
+    sat.want();
+    wait_until("it is steered", || {
+        gpu.account().sharing == Sharing::Scheduler
+    });
+    gpu.end();
+}
+
+#[test]
+fn an_error_that_passes_ends_steering_for_a_moment() {
+    const TIMEOUT: u32 = 0x65;
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let (first, ..) = steered_job(&gpu, 1);
+    first.want();
+    let is_steered = || gpu.account().sharing == Sharing::Scheduler;
+    wait_until("it is steered", is_steered);
+    device.errors.lock().unwrap().push(TIMEOUT);
+    wait_until("it keeps its own cap", || {
+        gpu.account();
+        !is_steered()
+    });
+    wait_until("it is steered again", || {
+        gpu.account();
+        is_steered()
+    });
+    gpu.end();
+}
+
+const BUSY_RETRY: u32 = 0x03;
+
+#[test]
+fn a_driver_that_is_busy_is_asked_seldom() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    device.errors.lock().unwrap().resize(1000, BUSY_RETRY);
+    let (first, ..) = steered_job(&gpu, 1);
+    for _ in 0..100 {
+        first.want();
+        gpu.account();
+    }
+    assert!(device.errors.lock().unwrap().len() > 990);
+    gpu.end();
+}
+
+#[test]
+fn channels_that_the_driver_kept_waiting_run_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let [(first, _, channel), (second, ..)] = &[1, 2].map(|number| steered_job(&gpu, number));
+    for sat in [first, second] {
+        sat.want();
+    }
+    device.switch(pid(1), true);
+    wait_until("it is held", || device.waits(*channel));
+    // The driver has no time for longer than it is asked when steering ends.
+    device.busy.store(110, SeqCst);
+    device.errors.lock().unwrap().push(BUSY_RETRY);
+    wait_until("they keep their own caps", || {
+        gpu.account().sharing != Sharing::Scheduler
+    });
+    wait_until("it runs", || !device.waits(*channel));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    gpu.end();
+}
+
+#[test]
+fn jobs_that_have_gone_leave_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, _) = steered_gpu(folder.path());
+    let (first, ..) = steered_job(&gpu, 1);
+    first.want();
+    wait_until("it is steered", || {
+        gpu.account().sharing == Sharing::Scheduler
+    });
+    for number in 2..300 {
+        let (sat, id, _) = steered_job(&gpu, number);
+        sat.want();
+        wait_until("it is steered, too", || sat.seat().free().load(SeqCst) == 1);
+        gpu.remove(id);
+    }
+    wait_until("one is there", || {
+        thread::sleep(Duration::from_millis(20));
+        gpu.account();
+        let state = gpu.state();
+        (2..300).all(|job| state.steering().credit(Job(job)).is_none())
+    });
+    gpu.end();
+}
