@@ -9,7 +9,7 @@ use softmig_node::job::JobId;
 use softmig_policy::node::cgroup;
 use softmig_policy::node::env_limits::Environment;
 use softmig_policy::node::job_conf::JobConf;
-use softmig_policy::node::node_conf::{NodeConf, Scheduler};
+use softmig_policy::node::node_conf::NodeConf;
 use softmig_policy::node::size::Bytes;
 use softmig_policy::node::tag::{self, Tag};
 use softmig_policy::slurm::allocation::Allocation;
@@ -139,7 +139,6 @@ fn confs_of_nodes() {
         if let Ok(conf) = NodeConf::parse(bytes) {
             assert_eq!(NodeConf::parse(conf.to_string().as_bytes()), Ok(conf));
         }
-        let _ = Scheduler::read(bytes);
     });
 }
 

@@ -202,7 +202,7 @@ fn a_gate_without_its_monitor_is_closed(slurm: Slurm) -> Result<()> {
     }
     let granting = || -> Result<usize> {
         let log = node.read(LOG)?.unwrap_or_default();
-        Ok(log.matches("granting turns").count())
+        Ok(log.matches("giving seats").count())
     };
     let first = Monitor::start(node)?;
     // Both: a monitor that is killed between them leaves no line.

@@ -113,39 +113,10 @@ pub const NODE: &str = "SOFTMIG_NODE";
 /// The key that holds the identity.
 pub const IDENTITY: &str = "SOFTMIG_IDENTITY";
 
-/// The key that says how jobs share a GPU. The monitor reads it, when it starts.
-pub const SCHEDULER: &str = "SOFTMIG_SCHEDULER";
-
-/// How jobs that want a GPU at the same time share it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheduler {
-    /// By the GPU's own scheduler, where it can be steered.
-    #[default]
-    Gpu,
-    /// In turns.
-    Turns,
-}
-
-impl Scheduler {
-    /// Reads a node.conf; without the key the result is the default.
-    ///
-    /// # Errors
-    /// If the key is written twice, its value is not one of its words, or a line is not valid.
-    pub fn read(text: &[u8]) -> Result<Self, NodeConfError> {
-        let word = |word: &[u8]| match word {
-            b"gpu" => Some(Self::Gpu),
-            b"turns" => Some(Self::Turns),
-            _ => None,
-        };
-        Ok(value(text, SCHEDULER, word)?.unwrap_or_default())
-    }
-}
-
 /// The words that are valid after a key.
 fn words(key: &str) -> &'static str {
     match key {
         NODE => "enforce, observe, off",
-        SCHEDULER => "gpu, turns",
         _ => "cgroup, env",
     }
 }
@@ -320,23 +291,6 @@ mod tests {
             assert_eq!(NodeConf::parse(text.as_bytes()), Err(error), "{text}");
             assert_eq!(error.to_string(), words);
         }
-    }
-
-    #[test]
-    fn the_scheduler_is_the_gpus_unless_the_conf_says_turns() {
-        let read = |text: &str| Scheduler::read(text.as_bytes());
-        assert_eq!(read("SOFTMIG_NODE=enforce\n"), Ok(Scheduler::Gpu));
-        assert_eq!(
-            read("# why\n SOFTMIG_SCHEDULER = turns\n"),
-            Ok(Scheduler::Turns)
-        );
-        assert_eq!(read("SOFTMIG_SCHEDULER=gpu\n"), Ok(Scheduler::Gpu));
-        let wrong = read("SOFTMIG_SCHEDULER=off\n").unwrap_err();
-        assert_eq!(wrong.to_string(), "SOFTMIG_SCHEDULER is none of gpu, turns");
-        let twice = read("SOFTMIG_SCHEDULER=gpu\nSOFTMIG_SCHEDULER=gpu\n");
-        assert_eq!(twice, Err(NodeConfError::Twice(SCHEDULER)));
-        // A reader of the other keys passes it over.
-        assert!(NodeConf::parse(b"SOFTMIG_NODE=off\nSOFTMIG_SCHEDULER=turns\n").is_ok());
     }
 
     #[test]

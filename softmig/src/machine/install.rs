@@ -57,7 +57,7 @@ impl Install {
         self.install()?;
         if !monitor::runs() {
             say!(
-                "softmig-monitor does not run here, which lets jobs take turns on each GPU: {}",
+                "softmig-monitor does not run here, which divides each GPU's time among jobs: {}",
                 monitor::START
             );
         }

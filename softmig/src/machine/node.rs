@@ -115,7 +115,7 @@ fn show() -> anyhow::Result<()> {
         }
     } else {
         say!(
-            "monitor:   does not run, so each job keeps its own cap on a GPU's time, without turns: {}",
+            "monitor:   does not run, so each job keeps its own cap on a GPU's time: {}",
             monitor::START
         );
     }
@@ -142,11 +142,11 @@ fn show() -> anyhow::Result<()> {
 
 /// Tells how jobs share each GPU.
 fn show_gpus() {
-    let (node, setting) = (NodeFolders::this_machine(), Settings::scheduler());
+    let node = NodeFolders::this_machine();
     let mut cards = installed(&node.gpus);
     cards.sort_by_key(|card| card.minor);
     for card in cards {
-        let how = scheduler::shared(setting, &scheduler::kept(&node, &card.model));
+        let how = scheduler::shared(&scheduler::kept(&node, &card.model));
         let gpu = format!("GPU {}:", card.minor);
         say!("{gpu:<10} {}, shared {how}", card.model);
     }

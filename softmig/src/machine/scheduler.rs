@@ -10,7 +10,6 @@ use softmig_node::node::Node;
 use softmig_node::proofs::{self, Proof, Proofs};
 use softmig_node::whole_node::whole_node;
 use softmig_nvml::{Devices, MigState, is_idle};
-use softmig_policy::node::node_conf::Scheduler;
 use softmig_proof::Trouble;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -146,21 +145,20 @@ pub(crate) fn prove(node: &Node, card: &Card) -> Result<Proof, String> {
 }
 
 /// How jobs share a GPU of this model, in words.
-pub(crate) fn shared(setting: Scheduler, known: &Result<Proof, String>) -> String {
+pub(crate) fn shared(known: &Result<Proof, String>) -> String {
     const OWN: &str = "by the GPU's scheduler";
-    match (setting, known) {
-        (Scheduler::Turns, _) => "by turns: node.conf says so, or is damaged".into(),
-        (Scheduler::Gpu, Err(why)) => {
-            format!("{OWN} where the driver lets it be steered ({why})")
-        }
-        (Scheduler::Gpu, Ok(proof)) => {
-            let (day, driver) = (proof.day(), &proof.driver);
-            match &proof.failed {
-                None => format!("{OWN} (proved {day}, driver {driver})"),
-                Some(failed) => {
-                    format!("by turns: {} (seen {day}, driver {driver})", failed.why)
-                }
-            }
+    let proof = match known {
+        Ok(proof) => proof,
+        Err(why) => return format!("{OWN} where the driver lets it be steered ({why})"),
+    };
+    let (day, driver) = (proof.day(), &proof.driver);
+    match &proof.failed {
+        None => format!("{OWN} (proved {day}, driver {driver})"),
+        Some(failed) => {
+            format!(
+                "by each job's own cap: {} (seen {day}, driver {driver})",
+                failed.why
+            )
         }
     }
 }
@@ -339,19 +337,17 @@ mod tests {
 
     #[test]
     fn how_jobs_share_a_gpu_is_said_with_the_reason() {
-        let said = |setting, known| shared(setting, &known);
         assert_eq!(
-            said(Scheduler::Gpu, Ok(proof("x", None))),
+            shared(&Ok(proof("x", None))),
             "by the GPU's scheduler (proved 2026-11-23, driver 580.159.04)"
         );
         assert_eq!(
-            said(Scheduler::Gpu, Ok(proof("x", Some("it ran on")))),
-            "by turns: it ran on (seen 2026-11-23, driver 580.159.04)"
+            shared(&Ok(proof("x", Some("it ran on")))),
+            "by each job's own cap: it ran on (seen 2026-11-23, driver 580.159.04)"
         );
         assert_eq!(
-            said(Scheduler::Gpu, Err("not measured".into())),
+            shared(&Err("not measured".into())),
             "by the GPU's scheduler where the driver lets it be steered (not measured)"
         );
-        assert!(said(Scheduler::Turns, Ok(proof("x", None))).starts_with("by turns: node.conf"));
     }
 }

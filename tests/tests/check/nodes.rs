@@ -51,8 +51,7 @@ fn a_node_is_looked_at_from_inside(slurm: Slurm) -> Result<()> {
     ensure!(said.has("SCHEDULER_NO_EFFECT"), "{said:?}");
     ensure!(!said.skipped.contains(&scheduler), "{said:?}");
     let shown = node.run_as_root(&["softmig", "node"])?.ok()?;
-    let line =
-        "GPU 1:     NVIDIA L40S, shared by turns: it ran on (seen 2026-11-23, driver 580.105.08)";
+    let line = "GPU 1:     NVIDIA L40S, shared by each job's own cap: it ran on (seen 2026-11-23, driver 580.105.08)";
     ensure!(shown.contains(line), "{shown}");
     node.run_as_root(&["rm", "/var/lib/softmig/scheduler.json"])?
         .ok()?;

@@ -1,4 +1,4 @@
-//! Jobs that take turns: each has its share beside another that wants all there is. A job does not hang when its
+//! Jobs on a GPU that is not steered: each has its share beside another that wants all there is. A job does not hang when its
 //! launches wait for each other while they wait for a turn.
 
 use std::sync::LazyLock;

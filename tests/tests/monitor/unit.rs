@@ -31,7 +31,7 @@ fn allowed(list: &str, word: &str) -> BTreeSet<String> {
     calls
 }
 
-/// While it measures, gives turns, sees a process end, is asked who takes turns, and ends a process.
+/// While it measures, gives seats, sees a process end, is asked who shares a GPU, and ends a process.
 #[test]
 fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
     let cluster = enforced(Slurm::V22_05)

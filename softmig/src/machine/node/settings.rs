@@ -4,7 +4,7 @@ use crate::files::config_lock::{Etc, FOLDER, explained, replace};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FileType, Stat};
 use softmig_node::dir::Dir;
-use softmig_policy::node::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Scheduler, Setting};
+use softmig_policy::node::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Setting};
 use softmig_policy::node::paths::NODE_CONF;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -50,15 +50,6 @@ impl Settings {
             refused: refusal(&stat),
             since: UNIX_EPOCH + written,
         }))
-    }
-
-    /// How jobs share a GPU, as the monitor reads it: where the file is damaged, in turns.
-    pub(crate) fn scheduler() -> Scheduler {
-        let Ok(settings) = Self::read() else {
-            return Scheduler::Turns;
-        };
-        let text = settings.and_then(|settings| settings.text);
-        Scheduler::read(&text.unwrap_or_default()).unwrap_or(Scheduler::Turns)
     }
 
     /// Its text.

@@ -107,7 +107,7 @@ pub(crate) struct Machine {
     pub(crate) nvml: Seen<Devices>,
     /// Jobs with limits here that Slurm does not know.
     pub(crate) ended_jobs: Vec<u32>,
-    /// The measurements of steering the GPUs' own schedulers; empty if jobs are to take turns.
+    /// The measurements of steering the GPUs' own schedulers.
     pub(crate) models: Vec<Model>,
 }
 

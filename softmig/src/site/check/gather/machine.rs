@@ -12,7 +12,7 @@ use softmig_node::node::Node;
 use softmig_node::whole_node::{Narrowed, whole_node};
 use softmig_nvml::{Devices, explained, memory_limit};
 use softmig_policy::node::cgroup::{Membership, place};
-use softmig_policy::node::node_conf::{NodeConf, Scheduler};
+use softmig_policy::node::node_conf::NodeConf;
 use softmig_policy::node::paths::{NODE_CONF, RUN};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -63,20 +63,15 @@ fn node_conf() -> Seen<Option<NodeConf>> {
 
 /// The proofs about the GPUs' own schedulers.
 fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
-    match Settings::scheduler() {
-        Scheduler::Turns => Vec::new(),
-        Scheduler::Gpu => {
-            let measure = if rustix::process::geteuid().is_root() {
-                measure
-            } else {
-                Measure::Nothing
-            };
-            let node = Node::this_machine();
-            scheduler::look(&node, devices, measure, scheduler::has_no_process, |card| {
-                scheduler::prove(&node, card)
-            })
-        }
-    }
+    let measure = if rustix::process::geteuid().is_root() {
+        measure
+    } else {
+        Measure::Nothing
+    };
+    let node = Node::this_machine();
+    scheduler::look(&node, devices, measure, scheduler::has_no_process, |card| {
+        scheduler::prove(&node, card)
+    })
 }
 
 /// Limits besides softmig's on the GPU memory of the jobs here.

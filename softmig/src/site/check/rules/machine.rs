@@ -76,7 +76,7 @@ pub(crate) fn without_policy(machine: &Machine) -> Vec<Finding> {
         machine.preloaded.as_ref().is_ok_and(Vec::is_empty), Preload, PRELOAD,
             "libsoftmig.so is not in it, so no process is held to anything", INSTALL;
         !machine.monitor, Monitor, "softmig-monitor",
-            "it does not run, so jobs take no turns: each has a cap on its own", start.as_str();
+            "it does not run, so no GPU is steered: each job keeps its own cap", start.as_str();
         machine.shares_run, RunFolder, RUN,
             "it is on /run itself, on which users may have files: jobs that start while /run is full get no GPU",
             "it is mounted when the node starts next, if run-softmig.mount is installed";
@@ -169,7 +169,7 @@ fn scheduler(model: &Model) -> Finding {
             Code::SchedulerNoEffect,
             name,
             format!(
-                "jobs take turns on it, since steering its own scheduler has no effect {seen}: {}",
+                "each job keeps its own cap on it, since steering its own scheduler has no effect {seen}: {}",
                 failed.why
             ),
             format!(
