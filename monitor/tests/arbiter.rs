@@ -176,7 +176,7 @@ fn a_killed_process_is_no_longer_counted() {
 }
 
 #[test]
-fn an_old_library_keeps_its_own_cap_on_a_gpu_that_is_not_steered() {
+fn the_server_refuses_an_old_library_that_is_not_steered() {
     let node = Node::new();
     node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
     let version = Version::Turns;
