@@ -22,6 +22,7 @@ mod gpus;
 mod page;
 mod rate_limit;
 mod refusals;
+mod scheduler;
 mod server;
 mod session;
 mod settings;
@@ -50,9 +51,9 @@ use closer::Closer;
 use gpu::{Gpu, spawn};
 use gpus::Gpus;
 use refusals::Refusals;
+use scheduler::release;
 use server::Server;
 use socket::{Listener, ask_nothing};
-use steering::release;
 
 /// An arbiter at work. It ends when this is dropped.
 #[derive(Debug)]

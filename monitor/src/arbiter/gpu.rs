@@ -12,8 +12,9 @@ use super::authorizer::Admission;
 use super::clock::now;
 use super::gpu_state::{GpuState, Newcomer};
 use super::page::Page;
+use super::scheduler::Scheduler;
 use super::session::Session;
-use super::steering::{Scheduler, Unseated};
+use super::steering::Unseated;
 use super::tenant::Account;
 use crate::schedule::{Job, Nanos, SeatId};
 

@@ -18,8 +18,9 @@ use super::authorizer::Admission;
 use super::clock::now;
 use super::page::Page;
 use super::rate_limit::RateLimit;
+use super::scheduler::{Held, Scheduler};
 use super::session::Session;
-use super::steering::{Held, Scheduler, SeatState, Steering, Unseated};
+use super::steering::{SeatState, Steering, Unseated};
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::schedule::{Book, Job, Nanos, SeatId};
 
@@ -364,7 +365,7 @@ impl GpuState {
             let at_work = seats.iter().find(is_at_work).map(|it| it.process);
             let mut sessions = self.sessions.values();
             if let Some(session) = sessions.find(|it| Some(it.pid) == at_work) {
-                (self.steering).renew(now, &mut self.scheduler, session.known());
+                self.scheduler.renew(now, session.known());
             }
         }
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::gpu::Gpu;
+use super::scheduler::Scheduler;
 use super::settings::{GpuId, Settings};
-use super::steering::Scheduler;
 
 /// The GPUs that a process asked for.
 #[derive(Debug, Default)]

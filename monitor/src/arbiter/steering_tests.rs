@@ -1,8 +1,6 @@
-//! The charges by the log, and the channels that wait.
+//! The charges by the log.
 
 use super::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const MS: Nanos = 1_000_000;
 
@@ -179,28 +177,6 @@ fn slice_of_a_yielding_job() -> u64 {
 }
 
 #[test]
-fn channels_that_an_arbiter_left_waiting_are_found_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let id: GpuId = std::array::from_fn(|at| at as u8 * 17);
-    let scheduler = Scheduler::new(id, folder.path());
-    let empty = BTreeSet::new();
-    let channel = |handle| Channel {
-        client: 0xc1d0_001a,
-        handle,
-    };
-    scheduler.note(&[channel(1), channel(0x5c00_0022)].into());
-    let text = fs::read_to_string(&scheduler.list).unwrap();
-    let read: Vec<Channel> = text.lines().filter_map(parse_channel).collect();
-    assert_eq!(read, [channel(1), channel(0x5c00_0022)]);
-    let name = scheduler.list.file_name().unwrap().to_str().unwrap();
-    assert_eq!(parse_id(name.strip_prefix(LIST).unwrap()), Some(id));
-    // Without the GPU nothing can be done for them, nor would they be there.
-    release(folder.path());
-    assert!(!scheduler.list.exists());
-    scheduler.note(&empty);
-}
-
-#[test]
 fn the_sums_of_jobs_changes_and_others_are_the_cards() {
     let half = Share::new(1, 2).unwrap();
     let mut steering = Steering::new(0);
@@ -242,85 +218,4 @@ fn the_last_stretch_of_a_process_that_has_gone_is_its_jobs() {
     steering.look(30 * MS, &stays(&[4 * MS]), &[], &none);
     let book = steering.take_book();
     assert_eq!((book.charged, book.unclaimed), (3 * MS, 4 * MS));
-}
-
-/// A device whose log can be read only after it was opened for the second time.
-#[derive(Default)]
-struct Once(Arc<AtomicU32>, u32);
-
-impl Clone for Once {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0), self.0.fetch_add(1, Relaxed))
-    }
-}
-
-impl Device for Once {
-    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
-        const INVALID_STATE: u32 = 0x40;
-        if self.1 > 0 {
-            return Ok(false);
-        }
-        Err(softmig_rm::Error::Refused {
-            command: 0,
-            status: INVALID_STATE,
-        })
-    }
-
-    fn enable(&self, _: &[Channel], _: bool) -> Refused {
-        Refused::default()
-    }
-}
-
-#[test]
-fn a_gpu_is_opened_anew_a_minute_after_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let once = Once::default();
-    let opened = Arc::clone(&once.0);
-    let mut scheduler = Scheduler::with(once, folder.path());
-    for _ in 0..3 {
-        assert_eq!(scheduler.stays(), None);
-        assert!(scheduler.why_not().unwrap().contains("status 0x40"));
-        assert!(scheduler.device().is_some(), "to let channels run");
-    }
-    assert_eq!(opened.load(Relaxed), 1);
-    let at = scheduler.open_at.unwrap();
-    assert!((at - now() - OPEN_AGAIN).abs() < OPEN_AGAIN / 2);
-    scheduler.open_at = Some(now());
-    assert_eq!(scheduler.stays(), Some(BTreeMap::new()));
-    assert_eq!((scheduler.why_not(), opened.load(Relaxed)), (None, 2));
-}
-
-/// A device whose log has one process that came, and never left.
-#[derive(Clone)]
-struct Came(Vec<Switch>);
-
-impl Device for Came {
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
-        to.append(&mut self.0);
-        Ok(false)
-    }
-
-    fn enable(&self, _: &[Channel], _: bool) -> Refused {
-        Refused::default()
-    }
-}
-
-#[test]
-fn a_process_that_has_ended_is_not_on_the_gpu() {
-    let mut child = std::process::Command::new("true").spawn().unwrap();
-    child.wait().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    for (process, is_there) in [(std::process::id(), true), (child.id(), false)] {
-        let came = Came(vec![Switch {
-            process,
-            channel: 6,
-            is_start: true,
-            at: (now() - MS).unsigned_abs(),
-        }]);
-        let mut scheduler = Scheduler::with(came, folder.path());
-        let mut was_there = || scheduler.stays().unwrap().contains_key(&process);
-        assert!(was_there(), "until it is seen to have ended");
-        thread::sleep(Duration::from_millis(1));
-        assert_eq!(was_there(), is_there);
-    }
 }

@@ -1,8 +1,8 @@
 //! Jobs on a GPU that is steered, and on GPUs that are not.
 
 use super::*;
+use crate::arbiter::scheduler::{Device, Refused};
 use crate::arbiter::session::Channels;
-use crate::arbiter::steering::{Device, Refused};
 use crate::arbiter::{NotSteered, Sharing};
 use rustix::io::Errno;
 use softmig_region::seat::MOST_CHANNELS;

@@ -1,0 +1,363 @@
+//! A GPU's own scheduler: its log of context switches, and the calls that let channels run or wait.
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use softmig_rm::{Channel, Switch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+use super::clock::now;
+use super::settings::GpuId;
+use super::switch_log::{Log, Stays};
+use crate::schedule::Nanos;
+
+/// A GPU whose channels can be steered.
+pub(super) trait Device: Send {
+    /// The log since the last call, and whether something before it was lost.
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error>;
+
+    /// Lets channels run or wait.
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused;
+}
+
+/// Channels that are not as they should be.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    /// They no longer exist.
+    pub(super) gone: Vec<Channel>,
+    /// The driver may take the call a moment later.
+    pub(super) later: Vec<Channel>,
+}
+
+impl Device for softmig_rm::Gpu {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+        softmig_rm::Gpu::switches(self, to)
+    }
+
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused {
+        let mut all = Refused::default();
+        for (channel, error) in softmig_rm::Gpu::enable(self, channels, is_on) {
+            debug!("a channel that is to run: {is_on}: {error}");
+            let place = if error.may_pass() {
+                &mut all.later
+            } else {
+                &mut all.gone
+            };
+            place.push(channel);
+        }
+        all
+    }
+}
+
+/// The outcome for channels that are to wait.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Those that did not wait before.
+    pub(super) new: BTreeSet<Channel>,
+    /// Those that no longer exist.
+    pub(super) gone: BTreeSet<Channel>,
+}
+
+/// Opens a GPU.
+type Open = Box<dyn Fn(GpuId) -> Result<Box<dyn Device>, softmig_rm::Error> + Send>;
+
+/// How long after an error the device is opened anew.
+const OPEN_AGAIN: Nanos = 60_000_000_000;
+
+/// A GPU, and whether it can be steered.
+pub(super) struct Scheduler {
+    id: GpuId,
+    /// The reason why it cannot be steered; `None` if it can, as far as is known.
+    why_not: Option<String>,
+    open: Open,
+    /// After an error it is used no more than to let channels run.
+    device: Option<Box<dyn Device>>,
+    /// When to open it: at first, and after an error. Otherwise `None`.
+    open_at: Option<Nanos>,
+    log: Log,
+    /// When a group came anew.
+    renewed: Nanos,
+    /// The channels that wait.
+    pub(super) waiting: BTreeSet<Channel>,
+    /// The list of the channels that wait, for the process that comes after this one.
+    list: PathBuf,
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("list", &self.list)
+            .finish()
+    }
+}
+
+impl Scheduler {
+    /// That of a GPU; its list is kept in this folder.
+    pub(super) fn new(id: GpuId, folder: &Path) -> Self {
+        Self {
+            id,
+            why_not: None,
+            open: Box::new(|id| Ok(Box::new(softmig_rm::Gpu::open(id)?))),
+            device: None,
+            open_at: Some(Nanos::MIN),
+            log: Log::default(),
+            renewed: 0,
+            waiting: BTreeSet::new(),
+            list: folder.join(list_name(id)),
+        }
+    }
+
+    /// Of a GPU that is not to be steered, for this reason.
+    pub(super) fn off(id: GpuId, why: String) -> Self {
+        info!("GPU {}: each job keeps its own cap: {why}", name(id));
+        Self {
+            why_not: Some(why),
+            open_at: Some(Nanos::MAX),
+            ..Self::new(GpuId::default(), Path::new("/"))
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with(device: impl Device + Clone + 'static, folder: &Path) -> Self {
+        Self {
+            open: Box::new(move |_| Ok(Box::new(device.clone()))),
+            ..Self::new(GpuId::default(), folder)
+        }
+    }
+
+    /// Why it cannot be steered, if that is known.
+    pub(super) fn why_not(&self) -> Option<&str> {
+        self.why_not.as_deref()
+    }
+
+    /// The device, if there is one.
+    pub(super) fn device(&mut self) -> Option<&mut dyn Device> {
+        if self.open_at.is_some_and(|at| at <= now()) {
+            match (self.open)(self.id) {
+                Ok(device) => {
+                    (self.device, self.open_at) = (Some(device), None);
+                    self.can_be_steered();
+                }
+                Err(error) => {
+                    self.open_at = Some(now() + OPEN_AGAIN);
+                    let why = format!("its scheduler cannot be steered: {error}");
+                    if self.is_new(&why) {
+                        info!(
+                            "GPU {}: each job keeps its own cap, since {why}",
+                            name(self.id)
+                        );
+                    }
+                }
+            }
+        }
+        // A closure would keep the lifetime of the trait object.
+        match &mut self.device {
+            Some(device) => Some(device.as_mut()),
+            None => None,
+        }
+    }
+
+    fn can_be_steered(&mut self) {
+        self.why_not = None;
+        info!("GPU {}: jobs get it by its own scheduler", name(self.id));
+    }
+
+    /// Notes why it cannot be steered. Whether that is to be said.
+    fn is_new(&mut self, why: &str) -> bool {
+        let before = self.why_not.replace(why.to_owned());
+        before.as_deref() != Some(why)
+    }
+
+    /// How each process used the GPU since the last call; `None` where it cannot be known.
+    pub(super) fn stays(&mut self) -> Option<BTreeMap<u32, Stays>> {
+        self.device()?;
+        if self.open_at.is_some() {
+            return None;
+        }
+        let mut switches = Vec::new();
+        let (why, open_at) = match self.device()?.switches(&mut switches) {
+            Ok(_) if switches.iter().any(|it| it.process == Switch::HIDDEN) => {
+                let why = "it hides whose processes are there: this needs CAP_SYS_ADMIN";
+                (why.into(), Some(Nanos::MAX))
+            }
+            Ok(has_lost) => {
+                if self.why_not.is_some() {
+                    self.can_be_steered();
+                }
+                let stays = self.log.note(&switches, now());
+                self.log.forget(has_ended);
+                if has_lost {
+                    // The lost entries are later than those that are there. A process that came may have left.
+                    self.log = Log::default();
+                }
+                return Some(stays);
+            }
+            Err(error) if error.may_pass() => (error.to_string(), None),
+            Err(error) => (error.to_string(), Some(now() + OPEN_AGAIN)),
+        };
+        (self.log, self.open_at) = (Log::default(), open_at);
+        let why = format!("its log of context switches is not to be had: {why}");
+        if self.is_new(&why) {
+            warn!(
+                "GPU {}: each job keeps its own cap, since {why}",
+                name(self.id)
+            );
+        }
+        None
+    }
+
+    /// True if the log does not tell which groups are on the GPU, and was not renewed of late. It knows no group that
+    /// came before the log began.
+    pub(super) fn is_to_be_renewed(&self, now: Nanos) -> bool {
+        const SELDOM: Nanos = 100_000_000;
+        self.log.is_empty() && now - self.renewed > SELDOM
+    }
+
+    /// Lets exactly these channels wait, and all others run. Those that the driver would not take are tried again by the next call.
+    pub(super) fn hold(&mut self, channels: &BTreeSet<Channel>) -> Held {
+        let free: Vec<Channel> = self.waiting.difference(channels).copied().collect();
+        let new: Vec<Channel> = channels.difference(&self.waiting).copied().collect();
+        let mut held = Held::default();
+        if free.is_empty() && new.is_empty() {
+            return held;
+        }
+        let Some(device) = self.device() else {
+            return held;
+        };
+        // First those that may run, so that the GPU is never without work.
+        let mut later = BTreeSet::new();
+        if !free.is_empty() {
+            later.extend(device.enable(&free, true).later);
+        }
+        self.waiting = channels | &later;
+        // Before they wait, so that none is forgotten.
+        self.note(&self.waiting);
+        if let Some(device) = self.device().filter(|_| !new.is_empty()) {
+            let refused = device.enable(&new, false);
+            held.gone.extend(refused.gone);
+            self.waiting.retain(|it| !refused.later.contains(it));
+        }
+        held.new.extend(new);
+        held
+    }
+
+    /// Lets the group of these channels come to the GPU anew, so that the log has it.
+    pub(super) fn renew(&mut self, now: Nanos, channels: Vec<Channel>) {
+        self.renewed = now;
+        let waiting = self.waiting.clone();
+        self.hold(&(&waiting | &channels.into_iter().collect()));
+        self.hold(&waiting);
+    }
+
+    /// Lets all run that still wait.
+    pub(super) fn let_run(&mut self) {
+        self.hold(&BTreeSet::new());
+    }
+
+    /// Lets all run. If the driver does not take the call for long, the next look goes on with it.
+    pub(super) fn end(&mut self) {
+        /// The interval at which the driver is asked if it has no time for each ms.
+        const PATIENCE: u32 = 100;
+        for _ in 0..PATIENCE {
+            self.let_run();
+            if self.waiting.is_empty() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        warn!(
+            "GPU {}: {} channels wait that are to run: the driver does not take the call",
+            name(self.id),
+            self.waiting.len()
+        );
+    }
+
+    /// Writes down which channels wait: if this process dies, the next one lets them run.
+    fn note(&self, waiting: &BTreeSet<Channel>) {
+        let done = if waiting.is_empty() {
+            fs::remove_file(&self.list)
+        } else {
+            let mut text = String::new();
+            for channel in waiting {
+                let _ = writeln!(text, "{:x} {:x}", channel.client, channel.handle);
+            }
+            let new = self.list.with_extension("new");
+            fs::write(&new, text).and_then(|()| fs::rename(&new, &self.list))
+        };
+        match done {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                warn!("{}: {error}", self.list.display());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether the process of this number has ended.
+fn has_ended(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
+}
+
+fn name(id: GpuId) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The beginning of a list's name; then comes the GPU.
+const LIST: &str = "waiting-";
+
+fn list_name(id: GpuId) -> String {
+    format!("{LIST}{}", name(id))
+}
+
+/// Lets all channels run that an earlier arbiter left waiting when it ended.
+pub(super) fn release(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let file = entry.file_name();
+        let id = file
+            .to_str()
+            .and_then(|it| it.strip_prefix(LIST))
+            .and_then(parse_id);
+        let (Some(id), Ok(text)) = (id, fs::read_to_string(entry.path())) else {
+            continue;
+        };
+        let mut scheduler = Scheduler::new(id, folder);
+        scheduler.waiting = text.lines().filter_map(parse_channel).collect();
+        info!(
+            "GPU {}: {} channels were left waiting",
+            name(id),
+            scheduler.waiting.len()
+        );
+        if scheduler.device().is_some() {
+            scheduler.end();
+        }
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
+fn parse_id(digits: &str) -> Option<GpuId> {
+    let is_long = digits.len() == 2 * size_of::<GpuId>();
+    let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_long)?;
+    Some(number.to_be_bytes())
+}
+
+fn parse_channel(line: &str) -> Option<Channel> {
+    let (client, handle) = line.split_once(' ')?;
+    Some(Channel {
+        client: u32::from_str_radix(client, 16).ok()?,
+        handle: u32::from_str_radix(handle, 16).ok()?,
+    })
+}
+
+#[cfg(test)]
+#[path = "scheduler_tests.rs"]
+mod tests;
