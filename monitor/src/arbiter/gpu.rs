@@ -63,6 +63,11 @@ impl Gpu {
         }
     }
 
+    /// See [`GpuState::is_steered`].
+    pub(super) fn is_steered(&self) -> bool {
+        self.state().is_steered()
+    }
+
     /// A process has gone.
     pub(super) fn remove(&self, seat: SeatId) {
         self.state().remove(seat);

@@ -108,8 +108,7 @@ impl GpuState {
         }
         let is_old = newcomer.version == Version::Turns;
         if is_old {
-            self.begin_to_steer(now());
-            if !self.is_steered {
+            if !self.is_steered() {
                 return Err(Errno::NOSYS.into());
             }
             page.set_free_for_good(share);
@@ -285,6 +284,12 @@ impl GpuState {
     #[cfg(test)]
     pub(super) fn steering(&self) -> &Steering {
         &self.steering
+    }
+
+    /// Whether jobs are steered, or can be from now on.
+    pub(super) fn is_steered(&mut self) -> bool {
+        self.begin_to_steer(now());
+        self.is_steered
     }
 
     fn is_held(&self, job: Job) -> bool {

@@ -4,7 +4,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
-use softmig_region::seat::Request;
+use softmig_region::seat::{Request, Version};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::mem;
@@ -242,26 +242,27 @@ impl Server {
         if let Some(number) = known {
             self.give_up(number, id);
         }
+        let refused = |error: io::Error| {
+            warn!(
+                "no seat for process {} of job {}: {error}",
+                client.pid, admission.job.0
+            );
+            Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)
+        };
+        let gpu = self.gpus.get_or_start(id, &self.settings);
+        let gpu = gpu.map_err(refused)?;
+        // It asks again and again, and that must not use up what its user may have.
+        if request.version == Version::Turns && !gpu.is_steered() {
+            return Err(Errno::NOSYS);
+        }
         self.check_room(client)?;
         if !self.connections.may_have(client.uid, clock::now()) {
             return Err(Errno::AGAIN);
         }
-        let refused = |error: io::Error| {
-            let why = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-            // One with an old library asks again and again.
-            if why != Errno::NOSYS {
-                warn!(
-                    "no seat for process {} of job {}: {error}",
-                    client.pid, admission.job.0
-                );
-            }
-            why
-        };
         let number = match known {
             Some(number) => number,
             None => self.note(client, pidfd).map_err(refused)?,
         };
-        let gpu = self.gpus.get_or_start(id, &self.settings);
         self.seats
             .retain(|&uid, counted| uid == client.uid || Arc::strong_count(counted) > 1);
         let count = Arc::clone(self.seats.entry(client.uid).or_default());
@@ -276,8 +277,7 @@ impl Server {
             version: request.version,
             count,
         };
-        let sat = gpu.and_then(|gpu| gpu.sit(admission, newcomer));
-        let (seat, page) = sat.map_err(refused)?;
+        let (seat, page) = gpu.sit(admission, newcomer).map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {
             process.seats.insert(id, seat);
         }

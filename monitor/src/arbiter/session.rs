@@ -185,10 +185,13 @@ impl Session {
     /// Channels were told to wait: `new` ones, of which those in `gone` no longer exist. Its own are proven again, since another
     /// process may have come to have their handles before. Without that they are let go.
     pub(super) fn was_held(&self, new: &BTreeSet<Channel>, gone: &BTreeSet<Channel>, now: Nanos) {
-        /// The longest time of a proof.
+        /// The longest time of a proof, and for each channel.
         const PROOF: Nanos = 100_000_000;
+        const EACH: Nanos = 100_000;
+        let mut longest = PROOF;
         let mut channels = self.channels();
         if let Channels::Known(channels) = &mut *channels {
+            longest += EACH * channels.len() as Nanos;
             channels.retain(|channel| !gone.contains(channel));
             if channels.iter().any(|channel| new.contains(channel)) {
                 self.unproven.store(now, SeqCst);
@@ -196,7 +199,7 @@ impl Session {
             }
         }
         let unproven = self.unproven.load(SeqCst);
-        if unproven != 0 && now - unproven > PROOF {
+        if unproven != 0 && now - unproven > longest {
             *channels = Channels::Not(NotSteered::NotOwn);
         }
     }
