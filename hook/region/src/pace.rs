@@ -71,10 +71,12 @@ impl Pace<'_> {
     }
 
     /// The part of the `time` before `now` that was not charged yet, in whole pieces. On average that is the part itself: where
-    /// pieces begin is as good as random to the job.
+    /// pieces begin is as good as random to the job. What is older than all pieces was not charged: a thread that samples so
+    /// late was kept from running.
     fn uncharged(&self, now: u64, time: u64) -> u64 {
         let end = piece(now);
         let count = end.wrapping_sub(piece(now.saturating_sub(time)));
+        let older = PIECE.saturating_mul(count.saturating_sub(PIECES).into());
         let count = count.min(PIECES);
         if count == 0 {
             return 0;
@@ -89,7 +91,8 @@ impl Pace<'_> {
                     .compare_exchange(before, after.0, Ordering::SeqCst, Ordering::SeqCst);
             if done.is_ok() {
                 let new = after.bits() & !moved.bits();
-                return PIECE.saturating_mul(new.count_ones().into());
+                let new = PIECE.saturating_mul(new.count_ones().into());
+                return new.saturating_add(older);
             }
         }
         0
@@ -262,7 +265,7 @@ mod tests {
         let pace = pace(&words);
         let mut sum = 0;
         for number in 1..=100_000 {
-            sum += pace.uncharged(number * 1_000_003, 20_000);
+            sum += pace.uncharged(number * 1_037_003, 20_000);
         }
         let of_truth = sum as f64 / (100_000.0 * 20_000.0);
         assert!((0.98..1.02).contains(&of_truth), "{of_truth}");
