@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn everybody_is_told_no_process_id_and_no_ending() {
         let gpu = JobGpu {
-            turns: 7,
+            refused: 7,
             seats: vec![Seat::default()],
             ..JobGpu::default()
         };
@@ -115,6 +115,6 @@ mod tests {
             ..Node::default()
         });
         let gpu = &told.jobs[0].gpus[0];
-        assert_eq!((gpu.turns, gpu.seats.len(), told.ending), (7, 0, None));
+        assert_eq!((gpu.refused, gpu.seats.len(), told.ending), (7, 0, None));
     }
 }
