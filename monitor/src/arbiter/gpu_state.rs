@@ -340,6 +340,7 @@ impl GpuState {
             wants_gpu: session.page.wants_gpu(),
             pending: session.new_pending(),
             slice: session.shortest_slice(),
+            has_new_slice: session.has_new_slice(),
         };
         sessions.map(state).collect()
     }
@@ -420,7 +421,7 @@ impl GpuState {
             .map(|(_, session)| session)
             .collect();
         let channels = held.iter().flat_map(|session| session.known()).collect();
-        let Held { new, gone } = self.steering.hold(&mut self.scheduler, channels);
+        let Held { new, gone, .. } = self.steering.hold(&mut self.scheduler, channels);
         for session in held {
             session.was_held(&new, &gone, now());
         }

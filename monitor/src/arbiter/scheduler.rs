@@ -62,6 +62,8 @@ pub(super) struct Held {
     pub(super) new: BTreeSet<Channel>,
     /// Those that no longer exist.
     pub(super) gone: BTreeSet<Channel>,
+    /// Whether the driver was told of any change. The GPU then begins its round anew.
+    pub(super) has_changed: bool,
 }
 
 /// Opens a GPU.
@@ -230,6 +232,7 @@ impl Scheduler {
         let Some(device) = self.device() else {
             return held;
         };
+        held.has_changed = true;
         // First those that may run, so that the GPU is never without work.
         let mut later = BTreeSet::new();
         if !free.is_empty() {
