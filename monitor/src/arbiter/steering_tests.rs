@@ -170,6 +170,26 @@ fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
 }
 
 #[test]
+fn a_clock_that_is_read_twice_makes_no_job_yield() {
+    let slice_after = |pending| {
+        let mut steering = Steering::new(0);
+        steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Soft);
+        for at in 1..=20 {
+            let seat = SeatState { pending, ..busy() };
+            // It is there for the whole time, and each third look sees the end of a slice.
+            let lengths: &[Nanos] = if at % 3 == 0 { &[16 * MS] } else { &[] };
+            let mut seen = stays(lengths);
+            seen.entry(7).or_default().resident = 8 * MS;
+            steering.look(at * 8 * MS, &seen, &[seat], &BTreeMap::new());
+        }
+        steering.state(Job(1)).unwrap().1
+    };
+    let yielding = slice_of_a_yielding_job();
+    assert_ne!(slice_after(8 * MS - 5_000), yielding);
+    assert_eq!(slice_after(2 * MS), yielding, "it stays without work");
+}
+
+#[test]
 fn a_stay_that_a_new_round_ends_makes_no_job_yield() {
     let slice_after = |change: fn(&mut Steering, &mut SeatState)| {
         let mut steering = Steering::new(0);
