@@ -12,6 +12,7 @@
 //! The arbiter keeps nothing but the list of channels that are held. When it ends, processes notice, and the next arbiter begins anew.
 
 mod admissions;
+mod alarm;
 mod authorizer;
 mod clock;
 mod closer;
@@ -19,6 +20,7 @@ mod connections;
 mod gpu;
 mod gpu_state;
 mod gpus;
+mod other_gpus;
 mod page;
 mod rate_limit;
 mod refusals;

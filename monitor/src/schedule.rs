@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod book;
+pub mod gangs;
 pub mod shares;
 mod types;
 

@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::alarm::{Alarm, Ring};
 use super::authorizer::Admission;
 use super::clock::now;
 use super::gpu_state::{GpuState, Newcomer};
+use super::other_gpus::{Node, OtherGpus};
 use super::page::Page;
 use super::scheduler::Scheduler;
 use super::session::Session;
 use super::steering::Unseated;
 use super::tenant::Account;
-use crate::schedule::{Job, Nanos, SeatId};
+use crate::schedule::{Job, SeatId};
 
 /// A thread that waits for a process calls nothing deep.
 const STACK: usize = 128 << 10;
@@ -25,15 +27,17 @@ const STACK: usize = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Gpu {
     state: Mutex<GpuState>,
-    /// The clock's thread is to wait for another time.
-    sooner: Condvar,
+    /// That of the thread that looks when it is time.
+    alarm: Arc<Alarm>,
 }
 
 impl Gpu {
-    pub(super) fn start(scheduler: Scheduler) -> io::Result<Arc<Self>> {
+    pub(super) fn start(scheduler: Scheduler, node: &Arc<Mutex<Node>>) -> io::Result<Arc<Self>> {
+        let alarm = Arc::new(Alarm::default());
+        let others = OtherGpus::join(node, &alarm);
         let gpu = Arc::new(Self {
-            state: Mutex::new(GpuState::new(scheduler)),
-            sooner: Condvar::new(),
+            state: Mutex::new(GpuState::new(scheduler, others)),
+            alarm,
         });
         let this = Arc::clone(&gpu);
         spawn("clock", move || this.keep_time())?;
@@ -77,7 +81,7 @@ impl Gpu {
     /// The arbiter ends.
     pub(super) fn end(&self) {
         self.state().end();
-        self.sooner.notify_all();
+        self.alarm.end();
     }
 
     /// See [`GpuState::set_unseated`].
@@ -91,7 +95,7 @@ impl Gpu {
         if !state.is_over
             && let Some(due) = state.look(None)
         {
-            self.tell_clock(&state, due);
+            self.alarm.ring_by(due);
         }
         state.account()
     }
@@ -103,43 +107,36 @@ impl Gpu {
 
     /// Polls a seat and does what is to be done.
     fn look(&self, seat: SeatId) {
-        let mut state = self.state();
-        if let Some(due) = state.look(Some(seat)) {
-            self.tell_clock(&state, due);
+        if let Some(due) = self.state().look(Some(seat)) {
+            self.alarm.ring_by(due);
         }
     }
 
     /// Lets the clock poll a seat at which no thread listens for this time, and all others.
     fn poll_soon(&self, wait: Duration) {
-        let mut state = self.state();
-        let due = state.poll_soon(wait);
-        self.tell_clock(&state, due);
-    }
-
-    fn tell_clock(&self, state: &GpuState, due: Nanos) {
-        if state.clock.is_none_or(|clock| due < clock) {
-            self.sooner.notify_all();
-        }
+        let due = self.state().poll_soon(wait);
+        self.alarm.ring_by(due);
     }
 
     /// Looks when it is time.
     fn keep_time(&self) {
         // Jobs are held when they should be, not when it is convenient.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut state = self.state();
-        while !state.is_over {
-            state.clock = state.next;
-            state = match state.next.map(|next| next - now()) {
-                None => wait(self.sooner.wait(state)),
-                Some(time) if time > 0 => {
-                    let time = Duration::from_nanos(time.cast_unsigned());
-                    wait(self.sooner.wait_timeout(state, time)).0
-                }
-                Some(_) => {
-                    state.look(None);
-                    state
-                }
+        while let Some(ring) = self.alarm.wait() {
+            let mut state = self.state();
+            if state.is_over {
+                return;
+            }
+            let next = match ring {
+                Ring::Called => state.look_now(),
+                // A thread that was woken may have looked meanwhile.
+                Ring::Due if state.next.is_some_and(|next| next <= now()) => state.look(None),
+                Ring::Due => state.next,
             };
+            drop(state);
+            if let Some(next) = next {
+                self.alarm.ring_by(next);
+            }
         }
     }
 
@@ -160,10 +157,6 @@ impl Gpu {
             session.page.wait_for_wake(wakes);
         }
     }
-}
-
-fn wait<T>(waited: Result<T, PoisonError<T>>) -> T {
-    waited.unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {

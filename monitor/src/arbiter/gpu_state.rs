@@ -16,12 +16,14 @@ use softmig_region::seat::{MOST_CHANNELS, Version};
 
 use super::authorizer::Admission;
 use super::clock::now;
+use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::scheduler::{Held, Scheduler};
 use super::session::Session;
 use super::steering::{SeatState, Steering, Unseated};
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
+use crate::schedule::gangs::Phase;
 use crate::schedule::{Book, Job, Nanos, SeatId};
 
 /// How often processes that want the GPU are told that the arbiter is there. Where there is no heartbeat for twice as long, they
@@ -41,6 +43,8 @@ pub(super) struct GpuState {
     since: Nanos,
     scheduler: Scheduler,
     steering: Steering,
+    /// Decides with the other GPUs about jobs that use several.
+    others: OtherGpus,
     /// Whether the jobs are steered.
     is_steered: bool,
     /// They are not steered before.
@@ -54,8 +58,6 @@ pub(super) struct GpuState {
     book: Book,
     /// When to look again.
     pub(super) next: Option<Nanos>,
-    /// When the clock's thread will.
-    pub(super) clock: Option<Nanos>,
     /// The time when all are polled and get a heartbeat, if that does not happen earlier.
     heartbeat: Option<Nanos>,
     /// The time until which there are seats without a listening thread.
@@ -75,11 +77,12 @@ pub(super) struct Newcomer {
 }
 
 impl GpuState {
-    pub(super) fn new(scheduler: Scheduler) -> Self {
+    pub(super) fn new(scheduler: Scheduler, others: OtherGpus) -> Self {
         Self {
             since: now(),
             scheduler,
             steering: Steering::new(now()),
+            others,
             is_steered: false,
             steered_from: 0,
             sessions: BTreeMap::new(),
@@ -88,7 +91,6 @@ impl GpuState {
             crowded: BTreeSet::new(),
             book: Book::default(),
             next: None,
-            clock: None,
             heartbeat: None,
             unattended_until: 0,
             is_over: false,
@@ -152,6 +154,7 @@ impl GpuState {
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.is_steered = false;
+        self.others.leave(now());
         self.scheduler.end();
         for session in std::mem::take(&mut self.sessions).into_values() {
             session.close();
@@ -236,6 +239,12 @@ impl GpuState {
         }
         self.next = self.steering.next.into_iter().chain(self.heartbeat).min();
         self.next
+    }
+
+    /// The same at once, since a job's phase began or ended at another GPU.
+    pub(super) fn look_now(&mut self) -> Option<Nanos> {
+        self.steering.next = None;
+        self.look(None)
     }
 
     /// Notes that no thread listens at a seat for this time. Tells when the seat will be polled anyway.
@@ -378,6 +387,8 @@ impl GpuState {
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
         let look = self.steering.look(now, &stays, &seats, &self.unseated);
+        let phase = self.others.look(now, self.steering.standings());
+        self.steering.set_phase(phase);
         for &job in &look.escaped {
             let runs = self.of_job(job).filter(|it| has_worked(it.pid));
             let runs = runs.filter(|session| self.can_hold(job, session));
@@ -430,6 +441,8 @@ impl GpuState {
     /// The GPU cannot be steered any more, or not just now. Processes with old libraries keep their caps only without a seat.
     fn stop_steering(&mut self, now: Nanos) {
         self.is_steered = false;
+        self.others.leave(now);
+        self.steering.set_phase(Phase::default());
         self.steered_from = now + PAUSE;
         self.scheduler.end();
         let sessions = self.sessions.iter();

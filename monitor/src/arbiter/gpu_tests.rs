@@ -94,7 +94,7 @@ fn beside<T>(crowd: &[Sat], meanwhile: impl FnOnce() -> T) -> T {
 #[test]
 fn a_process_that_wakes_without_pause_is_polled_now_and_then() {
     for seats in [1, 100] {
-        let gpu = Gpu::start(nowhere()).unwrap();
+        let gpu = Gpu::start(nowhere(), &Arc::default()).unwrap();
         let start = Instant::now();
         let crowd = Sat::crowd(&gpu, 1, seats);
         let mut last = vec![0; seats];
@@ -118,7 +118,7 @@ fn a_process_that_wakes_without_pause_is_polled_now_and_then() {
 
 #[test]
 fn a_process_beside_a_crowd_that_wakes_is_polled() {
-    let gpu = Gpu::start(nowhere()).unwrap();
+    let gpu = Gpu::start(nowhere(), &Arc::default()).unwrap();
     let crowd = Sat::crowd(&gpu, 1, 100);
     let other = Sat::down(&gpu, 2);
     beside(&crowd, || {
@@ -146,7 +146,7 @@ fn cpu_time() -> Duration {
 #[ignore = "a measurement"]
 fn what_a_crowd_costs() {
     for seats in [0, 1, 500] {
-        let gpu = Gpu::start(nowhere()).unwrap();
+        let gpu = Gpu::start(nowhere(), &Arc::default()).unwrap();
         let crowd = Sat::crowd(&gpu, 1, seats);
         let other = Sat::down(&gpu, 2);
         thread::sleep(Duration::from_millis(500));

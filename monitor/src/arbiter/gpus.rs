@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::gpu::Gpu;
+use super::other_gpus::Node;
 use super::scheduler::Scheduler;
 use super::settings::{GpuId, Settings};
 
@@ -12,6 +13,7 @@ use super::settings::{GpuId, Settings};
 #[derive(Debug, Default)]
 pub(super) struct Gpus {
     all: Mutex<BTreeMap<GpuId, Arc<Gpu>>>,
+    node: Arc<Mutex<Node>>,
 }
 
 impl Gpus {
@@ -24,7 +26,7 @@ impl Gpus {
             None => Scheduler::new(id, settings.folder()),
             Some(why) => Scheduler::off(id, why),
         };
-        let gpu = Gpu::start(scheduler)?;
+        let gpu = Gpu::start(scheduler, &self.node)?;
         gpus.insert(id, Arc::clone(&gpu));
         Ok(gpu)
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::clock::now;
 use super::scheduler::{Held, Scheduler};
 use super::switch_log::{CHANGING, Stays};
+use crate::schedule::gangs::{Phase, Standing};
 use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
 use crate::schedule::{Book, Job, Nanos};
 
@@ -160,6 +161,16 @@ impl Steering {
         let look = self.sharing.look(now, &observed);
         self.next = look.next;
         look
+    }
+
+    /// See [`Sharing::standings`].
+    pub(super) fn standings(&self) -> BTreeMap<Job, Standing> {
+        self.sharing.standings()
+    }
+
+    /// See [`Sharing::set_phase`].
+    pub(super) fn set_phase(&mut self, phase: Phase) {
+        self.next = self.sharing.set_phase(phase);
     }
 
     /// Charges each job for the time in which it had work, as its processes say. No job is held.

@@ -39,6 +39,7 @@ use std::collections::BTreeMap;
 
 use softmig_policy::node::limits::{Mode, Share};
 
+use super::gangs::{Phase, Standing};
 use super::{Book, Job, Nanos};
 
 const MS: Nanos = 1_000_000;
@@ -138,6 +139,8 @@ pub struct Sharing {
     waited: Nanos,
     /// Whether a job yields by itself, so that slices are short.
     has_yielding: bool,
+    /// Which jobs have the GPU, if some of them use several GPUs.
+    phase: Phase,
 }
 
 #[derive(Clone, Debug)]
@@ -162,6 +165,10 @@ struct JobState {
     /// Time in which it left the GPU idle of that in which jobs were held for others.
     idle: Nanos,
     held: Option<Held>,
+    /// Whether it is held for a gang's phase, or until its own.
+    waits_for_phase: bool,
+    /// Whether it was held since the look before.
+    was_held: bool,
     held_for: Nanos,
     /// Time after the last look in which it could not be on the GPU yet, because that look released it.
     releasing: Nanos,
@@ -205,6 +212,7 @@ impl Sharing {
             unclaimed: 0,
             waited: 0,
             has_yielding: false,
+            phase: Phase::default(),
         }
     }
 
@@ -223,6 +231,8 @@ impl Sharing {
             waited_for_from: self.looked,
             idle: 0,
             held: None,
+            waits_for_phase: false,
+            was_held: false,
             held_for: 0,
             releasing: 0,
             escaped: 0,
@@ -270,7 +280,26 @@ impl Sharing {
     /// Whether a job's channels are to run, and its time slice in microseconds; 0 for [`DEFAULT_SLICE_US`].
     pub fn state(&self, job: Job) -> Option<(bool, u64)> {
         let state = self.jobs.get(&job)?;
-        Some((state.held.is_none(), state.slice_us))
+        Some((!state.is_held(), state.slice_us))
+    }
+
+    /// All jobs, without regard to phases.
+    pub fn standings(&self) -> BTreeMap<Job, Standing> {
+        let least = self.least_virtual_time();
+        let standing = |state: &JobState| Standing {
+            wants_gpu: state.wants_gpu,
+            may_run: state.held.is_none(),
+            lead: state.virtual_time - least.unwrap_or(state.virtual_time),
+        };
+        let jobs = self.jobs.iter();
+        jobs.map(|(&job, state)| (job, standing(state))).collect()
+    }
+
+    /// After a look: these jobs have the GPU from now on. Returns the time of the next look.
+    pub fn set_phase(&mut self, phase: Phase) -> Option<Nanos> {
+        self.phase = phase;
+        self.hold_for_phase();
+        self.next()
     }
 
     /// Takes the observations since the last look, and decides.
@@ -295,6 +324,7 @@ impl Sharing {
         let escaped = self.jobs.iter().filter(|(_, it)| it.escaped >= MAX_ESCAPED);
         look.escaped = escaped.map(|(&job, _)| job).collect();
         self.choose_held();
+        self.hold_for_phase();
         let virtual_time = self.virtual_time;
         self.jobs.retain(|_, it| {
             it.has_processes || it.credit < burst(it.share) || it.virtual_time > virtual_time
@@ -311,7 +341,7 @@ impl Sharing {
         for (&job, state) in &self.jobs {
             let off_gpu = state.pending - state.resident;
             let others = on_gpu - state.resident - state.unseated;
-            let is_held = state.held.is_some();
+            let is_held = state.is_held();
             let waited = if is_held {
                 off_gpu
             } else {
@@ -330,9 +360,15 @@ impl Sharing {
             .collect();
         for (&job, state) in &mut self.jobs {
             let others = waited.iter().filter(|(other, _)| *other != job);
-            let unwanted = time - others.map(|&(_, waited)| waited).max().unwrap_or(0);
+            let wanted = others.map(|&(_, waited)| waited).max().unwrap_or(0);
+            let unwanted = time - wanted;
             let at_work = state.resident.min(state.pending);
-            let beside = at_work.max(state.resident - unwanted);
+            let beside = if self.phase == Phase::Of(job) {
+                // Nobody else may be there, whether it works or not.
+                at_work.max(wanted)
+            } else {
+                at_work.max(state.resident - unwanted)
+            };
             // All their time is charged, since no process says for how long they had work.
             let due = (beside + state.unseated).min(time);
             let changing = if self.has_yielding { state.changing } else { 0 };
@@ -366,7 +402,7 @@ impl Sharing {
         for state in self.jobs.values_mut() {
             let leaves_idle = std::mem::take(&mut state.idle) > self.waited / 2;
             // A job that has just ended its work wants nothing any more.
-            let is_waited_for = state.held.is_none() && state.is_backlogged && state.wants_gpu;
+            let is_waited_for = !state.is_held() && state.is_backlogged && state.wants_gpu;
             if is_any_held && leaves_idle && is_waited_for {
                 state.waited_for_from = until;
             }
@@ -444,7 +480,7 @@ impl Sharing {
             let lead = state.virtual_time - least.unwrap_or(state.virtual_time);
             // The log shows use whatever a job says, and a held job stays held although it says nothing.
             let uses = state.wants_gpu || state.resident > 0 || state.held.is_some();
-            let was_held = state.held.is_some();
+            state.was_held = state.is_held();
             state.held = if uses && !has_credit {
                 Some(Held::Capped)
             } else if uses && lead > state.max_lead() {
@@ -452,8 +488,14 @@ impl Sharing {
             } else {
                 None
             };
-            if was_held && state.held.is_none() {
-                state.releasing = RELEASING;
+        }
+    }
+
+    fn hold_for_phase(&mut self) {
+        for (&job, state) in &mut self.jobs {
+            state.waits_for_phase = self.phase.holds(job);
+            if state.was_held {
+                state.releasing = if state.is_held() { 0 } else { RELEASING };
             }
         }
     }
@@ -472,9 +514,12 @@ impl Sharing {
             .jobs
             .values()
             .filter_map(|it| it.until_next(self.looked, least));
+        let waits = self.jobs.values().any(|it| it.waits_for_phase);
+        let phase = waits.then_some(RECHECK);
+        let until = until.chain(phase);
         let soonest = until.chain(is_shared.then_some(MAX_INTERVAL)).min()?;
         // A job that rests may begin at any time: a wake-up does not change that before the next look.
-        let free = self.jobs.values().filter(|it| it.held.is_none());
+        let free = self.jobs.values().filter(|it| !it.is_held());
         let soonest = free
             .filter_map(JobState::until_capped)
             .fold(soonest, Nanos::min);
@@ -490,7 +535,7 @@ impl JobState {
         self.pending = new.pending.clamp(0, time);
         self.unseated = new.unseated.clamp(0, time);
         self.credit += share_of(self.share, time);
-        if self.held.is_some() {
+        if self.is_held() {
             // The GPU needs a moment to take it off.
             let is_in_effect = self.held_for >= 2 * RECHECK;
             self.escaped += if is_in_effect { self.resident } else { 0 };
@@ -506,10 +551,10 @@ impl JobState {
             (self.left, self.cut) = (self.left + new.left, self.cut + new.cut);
         }
         self.stays_idle &= new.left + new.cut == 0;
-        if self.resident > 0 || self.held.is_some() || !self.wants_gpu {
+        if self.resident > 0 || self.is_held() || !self.wants_gpu {
             self.served = now;
         }
-        if self.resident > 0 || self.held.is_some() {
+        if self.resident > 0 || self.is_held() {
             self.used = now;
         }
         self.wants_gpu = new.wants_gpu;
@@ -530,6 +575,10 @@ impl JobState {
         self.virtual_time += self.to_virtual(time + changing);
         let most = burst(self.share);
         self.credit = (self.credit - time).clamp(-most, most);
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.is_some() || self.waits_for_phase
     }
 
     /// Whether it wants the GPU. A job that says so, could be on the GPU and is not, waits for something else.

@@ -1,6 +1,7 @@
 //! Jobs on a GPU that is steered, and on GPUs that are not.
 
 use super::*;
+use crate::schedule::Nanos;
 use crate::arbiter::scheduler::{Device, Refused};
 use crate::arbiter::session::Channels;
 use crate::arbiter::{NotSteered, Sharing};
@@ -100,7 +101,7 @@ fn pid(number: u32) -> u32 {
 fn steered_gpu(folder: &Path) -> (Arc<Gpu>, Steered) {
     let device = Steered::default();
     let scheduler = Scheduler::with(device.clone(), folder);
-    (Gpu::start(scheduler).unwrap(), device)
+    (Gpu::start(scheduler, &Arc::default()).unwrap(), device)
 }
 
 fn is_free(sat: &Sat) -> bool {
@@ -180,7 +181,7 @@ fn a_group_that_comes_anew_is_written_down_while_it_is_held() {
         ..Steered::default()
     };
     let scheduler = Scheduler::with(device.clone(), folder.path());
-    let gpu = Gpu::start(scheduler).unwrap();
+    let gpu = Gpu::start(scheduler, &Arc::default()).unwrap();
     // The log does not know that it is there.
     let (first, _, channel) = steered_job(&gpu, 1);
     first.want();
@@ -315,7 +316,7 @@ fn an_old_library_launches_as_it_likes_where_it_is_steered() {
 #[test]
 fn an_old_library_gets_no_seat_where_it_is_not_steered() {
     let off = Scheduler::off([0; 16], "it ran on".into());
-    let gpu = Gpu::start(off).unwrap();
+    let gpu = Gpu::start(off, &Arc::default()).unwrap();
     let refused = sit(&gpu, 1, pid(1), Version::Turns).err().unwrap();
     assert_eq!(refused.raw_os_error(), Some(Errno::NOSYS.raw_os_error()));
     assert_eq!(gpu.account().tenants, []);
@@ -325,7 +326,7 @@ fn an_old_library_gets_no_seat_where_it_is_not_steered() {
 #[test]
 fn on_a_gpu_that_cannot_be_steered_jobs_pay_what_they_tell() {
     let off = Scheduler::off([0; 16], "it ran on".into());
-    let gpu = Gpu::start(off).unwrap();
+    let gpu = Gpu::start(off, &Arc::default()).unwrap();
     let begun = now();
     let both = [(); 2].map(|()| sit(&gpu, 1, pid(1), Version::Cap).unwrap().0);
     both.iter().for_each(Sat::want);
