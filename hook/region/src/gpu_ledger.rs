@@ -48,6 +48,9 @@ pub struct GpuLedger<'a> {
     pub(crate) peak: &'a AtomicU64,
     pub(crate) refusals: &'a AtomicU64,
     pub(crate) charged: &'a AtomicU64,
+    pub(crate) waits: &'a AtomicU64,
+    /// That word of each of the ledger's GPUs.
+    pub(crate) all_waits: &'a [AtomicU64],
 }
 
 /// Where the units came from.
@@ -75,6 +78,8 @@ impl<'a> GpuLedger<'a> {
         Pace {
             until: self.pace,
             charged: self.charged,
+            waits: self.waits,
+            all_waits: self.all_waits,
         }
     }
 

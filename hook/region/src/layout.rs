@@ -18,7 +18,7 @@ pub(crate) const VERSION: u64 = 1;
 struct Line(AtomicU64);
 
 #[repr(C, align(64))]
-struct Unused([AtomicU64; 72]);
+struct Unused([AtomicU64; 40]);
 
 /// The beginning of the file.
 #[repr(C, align(64))]
@@ -34,6 +34,8 @@ struct Head {
     grants: [Line; MAX_GPUS],
     /// The job's own cap on each GPU's time.
     paces: [AtomicU64; MAX_GPUS],
+    /// When a launch last waited for credit on each GPU.
+    waits: [AtomicU64; MAX_GPUS],
     /// What older libraries write here says nothing any more.
     _unused: Unused,
     /// The most that was held of each GPU after a grant, in units.
@@ -126,10 +128,11 @@ impl<'a> Ledger<'a> {
     fn parts(&self) -> impl Iterator<Item = (&'a AtomicU64, GpuLedger<'a>)> {
         let head = self.head;
         let owners = head.gpus.iter().zip(&head.grants).zip(&head.paces);
-        let records = head.peaks.iter().zip(&head.refusals).zip(&head.charged);
+        let caps = head.charged.iter().zip(&head.waits);
+        let records = head.peaks.iter().zip(&head.refusals).zip(caps);
         let slots = self.slots.chunks_exact(SLOTS);
         owners.zip(slots).zip(records).map(
-            |((((owner, grant), pace), slots), ((peak, refusals), charged))| {
+            |((((owner, grant), pace), slots), ((peak, refusals), (charged, waits)))| {
                 let gpu = GpuLedger {
                     grant: &grant.0,
                     slots,
@@ -138,6 +141,8 @@ impl<'a> Ledger<'a> {
                     peak,
                     refusals,
                     charged,
+                    waits,
+                    all_waits: &head.waits,
                 };
                 (owner, gpu)
             },

@@ -15,11 +15,16 @@ pub(crate) const TRIES: u32 = 1 << 16;
 /// The longest debt, on the clock: a job waits no longer, whatever the word contains.
 const LONGEST_DEBT: u64 = 10_000_000_000;
 
+/// For so long a launch counts as waiting after each look.
+const WAITS_FOR: u64 = 1_000_000;
+
 /// The cap on one GPU.
 #[derive(Clone, Copy)]
 pub struct Pace<'a> {
     pub(crate) until: &'a AtomicU64,
     pub(crate) charged: &'a AtomicU64,
+    pub(crate) waits: &'a AtomicU64,
+    pub(crate) all_waits: &'a [AtomicU64],
 }
 
 /// A share of a GPU's time, and how much credit a job that was idle has.
@@ -61,6 +66,29 @@ impl Pace<'_> {
                 .compare_exchange(before, until, Ordering::SeqCst, Ordering::SeqCst);
         }
         now.wrapping_sub(until).cast_signed()
+    }
+
+    /// A launch waits for credit on this GPU, which is idle. It looks again within [`WAITS_FOR`], or goes on.
+    pub fn wait(&self, now: u64) {
+        self.waits.store(now, Ordering::SeqCst);
+    }
+
+    /// When one last waited on each other GPU of the job; 0 for never.
+    fn others(&self) -> impl Iterator<Item = u64> {
+        let others = self.all_waits.iter();
+        let others = others.filter(|it| !core::ptr::eq(*it, self.waits));
+        others.map(|it| it.load(Ordering::SeqCst))
+    }
+
+    /// Whether one waits on another GPU of the job. Work on this GPU may wait for that launch.
+    pub fn others_wait(&self, now: u64) -> bool {
+        self.others()
+            .any(|last| now.saturating_sub(last) < WAITS_FOR)
+    }
+
+    /// Whether one ever did.
+    pub fn have_others_waited(&self) -> bool {
+        self.others().any(|last| last > 0)
     }
 
     /// Whether the GPU has worked for the job most of the last milliseconds.
@@ -182,8 +210,30 @@ mod tests {
         burst: 20 * MS,
     };
 
-    fn pace([until, charged]: &[AtomicU64; 2]) -> Pace<'_> {
-        Pace { until, charged }
+    fn pace(words: &[AtomicU64; 2]) -> Pace<'_> {
+        let [until, charged] = words;
+        Pace {
+            until,
+            charged,
+            waits: until,
+            all_waits: &[],
+        }
+    }
+
+    #[test]
+    fn a_gpu_knows_of_launches_that_wait_on_others() {
+        let words = [0, 0].map(AtomicU64::new);
+        let all_waits = [0, 0, 0].map(AtomicU64::new);
+        let gpu = |number: usize| Pace {
+            waits: &all_waits[number],
+            all_waits: &all_waits,
+            ..pace(&words)
+        };
+        let now = 1_000_000 * MS;
+        gpu(1).wait(now);
+        let waits = |now| [0, 1, 2].map(|number| gpu(number).others_wait(now));
+        assert_eq!(waits(now + MS / 2), [true, false, true]);
+        assert_eq!(waits(now + MS), [false; 3]);
     }
 
     #[test]

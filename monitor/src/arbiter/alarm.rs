@@ -67,7 +67,10 @@ impl Alarm {
                 return Some(Ring::Called);
             }
             set = match set.due.map(|due| due - now()) {
-                None => self.changed.wait(set).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .changed
+                    .wait(set)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(time) if time > 0 => {
                     let time = Duration::from_nanos(time.unsigned_abs());
                     let waited = self.changed.wait_timeout(set, time);

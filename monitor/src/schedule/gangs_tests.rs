@@ -180,9 +180,8 @@ impl Node {
                 let observed = self.gpus[number].observed.entry(job(at)).or_default();
                 observed.pending += if program.has_work() { STEP } else { 0 };
             }
-            let is_on_all = |&(count, time): &(usize, Nanos)| {
-                (count == program.gpus.len()).then_some(time)
-            };
+            let is_on_all =
+                |&(count, time): &(usize, Nanos)| (count == program.gpus.len()).then_some(time);
             if !program.has_work() {
                 if program.rest() {
                     // It wakes the monitor.
@@ -260,7 +259,10 @@ fn two_gangs_get_a_half_of_two_gpus_each() {
 fn a_gang_and_a_job_with_one_of_its_gpus_get_their_shares() {
     let single = rates(2, &[Program::busy(&[0, 1], 4), Program::busy(&[0], 4)]);
     assert!(single.iter().all(|it| *it > 0.95 * 0.5), "{single:?}");
-    let small = rates(4, &[Program::busy(&[0, 1, 2, 3], 6), Program::busy(&[2], 2)]);
+    let small = rates(
+        4,
+        &[Program::busy(&[0, 1, 2, 3], 6), Program::busy(&[2], 2)],
+    );
     assert!(small[0] > 0.95 * 0.75, "{small:?}");
     assert!(small[1] > 0.95 * 0.25, "{small:?}");
 }
@@ -270,7 +272,10 @@ fn a_gang_that_says_falsely_that_it_has_work_takes_its_share_at_most() {
     // Its kernels wait for a third GPU, which never runs them.
     let mut liar = Program::busy(&[0, 1, 2], 4);
     liar.mode = Mode::Soft;
-    let mut node = Node::new(3, vec![liar, Program::busy(&[0], 4), Program::busy(&[1], 4)]);
+    let mut node = Node::new(
+        3,
+        vec![liar, Program::busy(&[0], 4), Program::busy(&[1], 4)],
+    );
     node.programs[0].gpus = vec![0, 1];
     let rates = node.rates(10 * SECOND);
     assert!(rates[1..].iter().all(|it| *it > 0.93 * 0.5), "{rates:?}");
@@ -287,7 +292,10 @@ fn a_job_with_work_on_one_of_its_gpus_is_no_gang() {
     let jobs = |first, second| [(Job(1), standing(first)), (Job(2), standing(second))].into();
     let open = Phase::default();
     assert_eq!(gangs.look(0, 0, jobs(true, true)), (open.clone(), vec![]));
-    assert_eq!(gangs.look(0, 1, jobs(false, true)), (Phase::Of(Job(2)), vec![0]));
+    assert_eq!(
+        gangs.look(0, 1, jobs(false, true)),
+        (Phase::Of(Job(2)), vec![0])
+    );
     // It has none any more.
     assert_eq!(
         gangs.look(MS, 0, jobs(true, false)),

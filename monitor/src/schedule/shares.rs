@@ -365,7 +365,7 @@ impl Sharing {
             let at_work = state.resident.min(state.pending);
             let beside = if self.phase == Phase::Of(job) {
                 // Nobody else may be there, whether it works or not.
-                at_work.max(wanted)
+                at_work.max(wanted - state.releasing)
             } else {
                 at_work.max(state.resident - unwanted)
             };

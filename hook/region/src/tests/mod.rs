@@ -24,6 +24,7 @@ pub(crate) struct Part {
     top: AtomicU64,
     pace: AtomicU64,
     charged: AtomicU64,
+    waits: AtomicU64,
     peak: AtomicU64,
     refusals: AtomicU64,
 }
@@ -40,6 +41,7 @@ impl Part {
             top: AtomicU64::new(slots as u64),
             pace: AtomicU64::new(0),
             charged: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
         }
@@ -54,6 +56,8 @@ impl Part {
             peak: &self.peak,
             refusals: &self.refusals,
             charged: &self.charged,
+            waits: &self.waits,
+            all_waits: &[],
         }
     }
 

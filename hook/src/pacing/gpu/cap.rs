@@ -4,6 +4,10 @@
 //! ([`Pace`]). A launch goes on while the word has credit, and while no more is in flight than the credit pays for. As no
 //! launch is measured, that is reckoned with the time that launches took of late.
 //!
+//! Work on one GPU may wait for a launch that waits on another of the job's GPUs, as the kernels of NCCL do. So while a launch waits
+//! for credit on a GPU that is idle, nothing is charged on the others: each GPU would pay for the other's wait, and wait for still
+//! longer. Nothing is launched there either.
+//!
 //! What is in flight may wait for the launch that waits here. So a launch also goes on when nothing ended for much longer than it
 //! should take ([`Flight::patience`]). How long that is, is learned from the ends that are seen: of events behind some of the
 //! launches, or when the GPU is idle. An end just after a launch that went on so teaches nothing: it may have waited for that.
@@ -19,7 +23,9 @@ use super::super::flight::{Flight, StreamEnd};
 /// Credit of a job that was idle, on the clock.
 const BURST_NS: u64 = 20_000_000;
 /// A job without credit goes on with this much of it, on the clock: the GPU then does not wait for each launch.
-const RESUME_CREDIT_NS: i64 = 10_000_000;
+const RESUME_CREDIT_NS: u64 = 10_000_000;
+/// Both are this much longer for a job that uses several GPUs: they begin and end a round together, within some milliseconds.
+const LONGER: u64 = 4;
 /// The most launches of a stream in flight.
 const MOST_LAUNCHES: u64 = 16;
 /// The bounds of naps between two looks.
@@ -94,11 +100,20 @@ impl Cap {
         flight: &mut Flight,
         stream: &impl StreamEnd,
     ) -> Option<u64> {
-        let credit = self.pace.credit(now, self.rate);
-        let least = if self.rests() { RESUME_CREDIT_NS } else { 1 };
+        let credit = self.pace.credit(now, self.rate());
+        let resume = self.in_rounds(RESUME_CREDIT_NS);
+        let least = if self.rests() {
+            resume.cast_signed()
+        } else {
+            1
+        };
         let has_credit = credit >= least;
         self.rests.store(!has_credit, Ordering::Relaxed);
-        if has_credit {
+        if !has_credit && !self.pace.is_at_work(now) {
+            self.pace.wait(now);
+        }
+        let others_wait = self.pace.others_wait(now);
+        if has_credit && !others_wait {
             let credit = credit.unsigned_abs();
             let waited = wait.nap > 0;
             if flight.in_flight() >= self.most(flight, credit) && !stream.is_busy() {
@@ -110,7 +125,7 @@ impl Cap {
                 return None;
             }
         }
-        if self.pace.is_at_work(now) {
+        if self.pace.is_at_work(now) && !others_wait {
             flight.look(now, |event| stream.is_reached(event));
         } else {
             // Only time is missing, or the work has just begun.
@@ -125,10 +140,26 @@ impl Cap {
         wait.nap = if has_credit {
             wait.nap.saturating_mul(2)
         } else {
-            RESUME_CREDIT_NS.saturating_sub(credit).unsigned_abs()
+            resume.saturating_add_signed(credit.saturating_neg())
         };
         wait.nap = wait.nap.clamp(SHORT_NAP_NS, LONG_NAP_NS);
         Some(wait.nap)
+    }
+
+    /// A time, or more for a job that uses several GPUs.
+    fn in_rounds(&self, time: u64) -> u64 {
+        if self.pace.have_others_waited() {
+            time.saturating_mul(LONGER)
+        } else {
+            time
+        }
+    }
+
+    fn rate(&self) -> Rate {
+        Rate {
+            burst: self.in_rounds(BURST_NS),
+            ..self.rate
+        }
     }
 
     /// The launches of a stream that may be in flight: what the credit pays for, one at a time until it is known how long they
@@ -161,8 +192,11 @@ impl Cap {
 
     /// Charges the `time` before `now` in which the GPU worked for this process, and notes the launches since the last time.
     pub(super) fn charge(&self, now: u64, time: u64, launched: u32) {
-        self.pace.charge(now, self.rate, time);
-        if self.pace.credit(now, self.rate) <= 0 {
+        if self.pace.others_wait(now) {
+            return;
+        }
+        self.pace.charge(now, self.rate(), time);
+        if self.pace.credit(now, self.rate()) <= 0 {
             self.rests.store(true, Ordering::Relaxed);
         }
         let left = OF_LATE_NS.saturating_sub(time);

@@ -23,8 +23,10 @@ fn caps<const N: usize>(share: u32) -> [Cap; N] {
 enum Kernel {
     Takes(u64),
     AwaitsLaunches(usize),
+    /// Takes so long from when the same kernel of each other process runs as well.
+    Meets(u64),
 }
-use Kernel::{AwaitsLaunches, Takes};
+use Kernel::{AwaitsLaunches, Meets, Takes};
 
 /// A process that launches kernels in turn, in so many streams.
 struct Process<'a> {
@@ -220,6 +222,7 @@ fn run_from(start: u64, processes: &mut [Process<'_>], tenths: usize) -> Vec<f64
                 *time == 0
             }
             AwaitsLaunches(more) => count > *before + *more,
+            Meets(_) => false,
         };
         if is_over {
             queue.pop_front();
@@ -231,6 +234,65 @@ fn run_from(start: u64, processes: &mut [Process<'_>], tenths: usize) -> Vec<f64
         }
     }
     parts
+}
+
+/// As [`run`], with a GPU for each process. Returns the time of the kernels that ended, as a part of the time.
+fn run_apart(processes: &mut [Process<'_>], tenths: u64) -> f64 {
+    const STEP: u64 = 5 * US;
+    let mut done = 0;
+    for now in (START..START + tenths * 100 * MS).step_by(STEP as usize) {
+        for process in processes.iter_mut() {
+            process.launch(now);
+            process.sample(now);
+        }
+        let firsts = processes.iter().map(|it| it.queues[0].front().copied());
+        let firsts: Vec<_> = firsts.collect();
+        let counts: Vec<usize> = processes.iter().map(|it| it.count).collect();
+        for process in processes.iter_mut() {
+            let Some((before, kernel)) = process.queues[0].front_mut() else {
+                continue;
+            };
+            let is_at = |(first, count): (&Option<(usize, Kernel)>, &usize)| {
+                first.map_or(*count > *before, |(other, _)| other >= *before)
+            };
+            let runs = match kernel {
+                Meets(_) => firsts.iter().zip(&counts).all(is_at),
+                Takes(_) | AwaitsLaunches(_) => true,
+            };
+            let (Takes(time) | Meets(time)) = kernel else {
+                continue;
+            };
+            if !runs {
+                continue;
+            }
+            *time = time.saturating_sub(STEP);
+            done += STEP;
+            if *time == 0 {
+                process.queues[0].pop_front();
+                process.in_queues -= 1;
+            }
+        }
+    }
+    done as f64 / (tenths * 100 * MS * processes.len() as u64) as f64
+}
+
+#[test]
+fn processes_whose_kernels_wait_for_each_other_have_the_share_on_each_gpu() {
+    for share in [WHOLE / 8, QUARTER, WHOLE / 2] {
+        let ledger = ledger_of_test();
+        let caps = [NonZeroU64::MIN, NonZeroU64::MAX].map(|key| {
+            let gpu = ledger.gpu(key).unwrap();
+            Cap::new(gpu, share, CUuuid { bytes: [0; 16] })
+        });
+        let kernels = [Takes(200 * US), Meets(100 * US)];
+        let mut all = caps.each_ref().map(|cap| Process::new(cap, &kernels));
+        // They are not in step.
+        all[1].next_at = START + 7 * MS;
+        let got = run_apart(&mut all, 100);
+        let asked = f64::from(share) / f64::from(WHOLE);
+        println!("{asked}: {got:.3}");
+        assert!((0.65 * asked..1.1 * asked).contains(&got), "{asked}: {got}");
+    }
 }
 
 fn mean(parts: &[f64]) -> f64 {
@@ -259,7 +321,7 @@ const KERNELS: [&[Kernel]; 6] = [
 fn longest(kernels: &[Kernel]) -> f64 {
     let times = kernels.iter().map(|kernel| match kernel {
         Takes(time) => *time,
-        AwaitsLaunches(_) => 0,
+        AwaitsLaunches(_) | Meets(_) => 0,
     });
     times.max().unwrap() as f64 / S as f64
 }

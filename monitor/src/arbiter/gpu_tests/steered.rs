@@ -1,10 +1,10 @@
 //! Jobs on a GPU that is steered, and on GPUs that are not.
 
 use super::*;
-use crate::schedule::Nanos;
 use crate::arbiter::scheduler::{Device, Refused};
 use crate::arbiter::session::Channels;
 use crate::arbiter::{NotSteered, Sharing};
+use crate::schedule::Nanos;
 use rustix::io::Errno;
 use softmig_region::seat::MOST_CHANNELS;
 use softmig_rm::{Channel, Switch};
