@@ -244,7 +244,8 @@ impl Scheduler {
         if let Some(device) = self.device().filter(|_| !new.is_empty()) {
             let refused = device.enable(&new, false);
             held.gone.extend(refused.gone);
-            self.waiting.retain(|it| !refused.later.contains(it));
+            let waiting = |it: &Channel| !refused.later.contains(it) && !held.gone.contains(it);
+            self.waiting.retain(waiting);
         }
         held.new.extend(new);
         held

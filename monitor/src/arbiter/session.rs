@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use softmig_region::seat::MOST_CHANNELS;
 use softmig_rm::{Channel, Group, set_time_slice, time_slice};
 
 use super::clock::now;
@@ -26,6 +29,10 @@ pub(super) struct Session {
     /// The limit to how often its job wakes the arbiter.
     pub(super) wake_limit: Arc<RateLimit>,
     channels: Mutex<Channels>,
+    /// Channels that it tells of and that this GPU does not have: those of another GPU.
+    elsewhere: Mutex<BTreeSet<Channel>>,
+    /// How many those were in all.
+    refused: AtomicUsize,
     /// The version of the page's channels that these are.
     version: AtomicU32,
     /// Whether it was on the GPU, by the GPU's log.
@@ -98,6 +105,8 @@ impl Session {
             is_unruly: AtomicBool::new(false),
             wake_limit,
             channels: Mutex::default(),
+            elsewhere: Mutex::default(),
+            refused: AtomicUsize::new(0),
             version: AtomicU32::new(0),
             has_worked: AtomicBool::new(false),
             slice: AtomicU64::new(0),
@@ -133,6 +142,11 @@ impl Session {
 
     pub(super) fn channels(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn elsewhere(&self) -> MutexGuard<'_, BTreeSet<Channel>> {
+        let elsewhere = self.elsewhere.lock();
+        elsewhere.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those that are known to be its own.
@@ -195,7 +209,11 @@ impl Session {
         let mut channels = self.channels();
         if let Channels::Known(channels) = &mut *channels {
             longest += EACH * channels.len() as Nanos;
-            channels.retain(|channel| !gone.contains(channel));
+            let (elsewhere, here): (Vec<Channel>, _) =
+                channels.iter().partition(|channel| gone.contains(channel));
+            *channels = here;
+            self.refused.fetch_add(elsewhere.len(), SeqCst);
+            self.elsewhere().extend(elsewhere);
             if channels.iter().any(|channel| new.contains(channel)) {
                 self.unproven.store(now, SeqCst);
                 self.page.wake();
@@ -294,7 +312,12 @@ impl Session {
             // The rest was not told by it.
             return Some(Channels::from_own(self.known()));
         };
-        let Some(told) = self.page.channels() else {
+        /// Each call to the driver with such a channel fails, and the others are then told one by one.
+        const MOST_REFUSED: usize = 2 * MOST_CHANNELS;
+        if self.refused.load(SeqCst) > MOST_REFUSED {
+            return Some(Channels::Not(NotSteered::NotOwn));
+        }
+        let Some(mut told) = self.page.channels() else {
             return Some(Channels::Not(NotSteered::TooMany));
         };
         if told.is_empty() {
@@ -305,6 +328,16 @@ impl Session {
             client: it.client,
             handle: it.group,
         };
+        let channel = |it: &softmig_region::seat::Channel| Channel {
+            client: it.client,
+            handle: it.handle,
+        };
+        {
+            let mut elsewhere = self.elsewhere();
+            let all: BTreeSet<Channel> = told.iter().map(channel).collect();
+            elsewhere.retain(|it| all.contains(it));
+            told.retain(|it| !elsewhere.contains(&channel(it)));
+        }
         let mut groups: Vec<Group> = told.iter().map(group).collect();
         groups.sort_unstable();
         groups.dedup();
@@ -323,14 +356,8 @@ impl Session {
             }
             true
         });
-        let own = told
-            .iter()
-            .filter(|it| groups.contains(&group(it)))
-            .map(|it| Channel {
-                client: it.client,
-                handle: it.handle,
-            });
-        (!is_busy).then(|| Channels::from_own(own.collect()))
+        let own = told.iter().filter(|it| groups.contains(&group(it)));
+        (!is_busy).then(|| Channels::from_own(own.map(channel).collect()))
     }
 
     /// For how long it had work since this was last asked.

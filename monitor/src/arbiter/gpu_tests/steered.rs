@@ -8,7 +8,7 @@ use crate::schedule::Nanos;
 use rustix::io::Errno;
 use softmig_region::seat::MOST_CHANNELS;
 use softmig_rm::{Channel, Switch};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 
@@ -24,6 +24,8 @@ struct Steered {
     held: Arc<Mutex<Vec<bool>>>,
     /// The driver's answers to the next calls that read the log.
     errors: Arc<Mutex<Vec<u32>>>,
+    /// Channels of another GPU, and how often each was to wait here.
+    elsewhere: Arc<Mutex<BTreeMap<Channel, u32>>>,
 }
 
 impl Device for Steered {
@@ -51,14 +53,19 @@ impl Device for Steered {
             self.held.lock().unwrap().push(is_listed);
         }
         let mut waiting = self.waiting.lock().unwrap();
+        let mut elsewhere = self.elsewhere.lock().unwrap();
+        let mut refused = Refused::default();
         for channel in channels {
-            if is_on {
+            if let Some(count) = elsewhere.get_mut(channel) {
+                *count += 1;
+                refused.gone.push(*channel);
+            } else if is_on {
                 waiting.remove(channel);
             } else {
                 waiting.insert(*channel);
             }
         }
-        Refused::default()
+        refused
     }
 }
 
@@ -170,6 +177,32 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
         "the next channel with its number runs"
     );
     wait_until("no channel is written down", || lists() == 0);
+    gpu.end();
+}
+
+#[test]
+fn channels_of_another_gpu_are_held_there_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let other = channel(77);
+    device.elsewhere.lock().unwrap().insert(other, 0);
+    let (first, first_id, here) = steered_job(&gpu, 1);
+    set_channels(&gpu, first_id, vec![other, here]);
+    let (second, _, _) = steered_job(&gpu, 2);
+    first.want();
+    second.want();
+    for _ in 0..3 {
+        device.switch(pid(1), true);
+        wait_until("who is ahead waits", || device.waits(here));
+        device.switch(pid(1), false);
+        device.switch(pid(2), true);
+        wait_until("it goes on when the other has come up", || {
+            !device.waits(here)
+        });
+        device.switch(pid(2), false);
+    }
+    assert_eq!(device.elsewhere.lock().unwrap()[&other], 1);
+    assert_eq!(gpu.state().session(first_id).known(), [here]);
     gpu.end();
 }
 
