@@ -126,13 +126,13 @@ impl<'a> Process<'a> {
         }
         let stream = self.count % self.queues.len();
         let wait = self.wait.get_or_insert_with(|| Wait::new(now));
-        let mut tail = Tail {
+        let tail = Tail {
             count: self.count,
             queue: &self.queues[stream],
             events: &mut self.events[stream],
         };
         let flight = &mut self.flights[stream];
-        if let Some(nap) = self.cap.look(now, wait, flight, &mut tail) {
+        if let Some(nap) = self.cap.look(now, wait, flight, &tail) {
             self.next_at = now + nap;
             return;
         }
