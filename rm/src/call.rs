@@ -62,7 +62,7 @@ impl Error {
 /// # Safety
 ///
 /// The driver reads and writes `size_of::<Self>()` bytes for this command, and any bytes are a value of it.
-pub(crate) unsafe trait Control {
+pub(crate) unsafe trait Control: Copy {
     /// Its number.
     const COMMAND: u32;
 }
@@ -125,6 +125,27 @@ const _: () = assert!(CONTROL == 0xc020_462a);
 const _: () = assert!(ALLOCATE == 0xc020_462b);
 const _: () = assert!(MAP == 0xc038_464e);
 
+/// A structure with room behind it. Of an allocation's structure the driver reads and writes as many bytes as its own release
+/// has, and later releases added fields.
+#[repr(C)]
+struct Roomy<T> {
+    parameters: T,
+    room: [u8; 256],
+}
+
+impl<T: Copy> Roomy<T> {
+    /// Lets the driver have a copy by its address.
+    fn lend<R>(parameters: &mut T, call: impl FnOnce(u64) -> R) -> R {
+        let mut roomy = Self {
+            parameters: *parameters,
+            room: [0; 256],
+        };
+        let done = call(std::ptr::from_mut(&mut roomy).expose_provenance() as u64);
+        *parameters = roomy.parameters;
+        done
+    }
+}
+
 /// Tells an object of the client something.
 pub(crate) fn control<T: Control>(
     file: impl AsFd,
@@ -132,15 +153,10 @@ pub(crate) fn control<T: Control>(
     object: Handle,
     parameters: &mut T,
 ) -> Result<(), Error> {
-    let address = std::ptr::from_mut(parameters) as u64;
-    raw_control(
-        file.as_fd(),
-        client,
-        object,
-        T::COMMAND,
-        address,
-        size_of::<T>(),
-    )
+    let size = size_of::<T>();
+    Roomy::lend(parameters, |address| {
+        raw_control(file.as_fd(), client, object, T::COMMAND, address, size)
+    })
 }
 
 /// The same without parameters.
@@ -185,7 +201,7 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Error> {
 }
 
 /// Makes an object of a class, with this handle, or one of the driver's choice for 0. Gives the handle.
-pub(crate) fn allocate<T>(
+pub(crate) fn allocate<T: Copy>(
     file: impl AsFd,
     client: Handle,
     parent: Handle,
@@ -193,23 +209,23 @@ pub(crate) fn allocate<T>(
     class: u32,
     parameters: &mut T,
 ) -> Result<Handle, Error> {
-    let has_any = size_of::<T>() > 0;
-    let address = std::ptr::from_mut(parameters) as u64;
-    let mut call = AllocateCall {
-        client,
-        parent,
-        object,
-        class,
-        parameters: if has_any { address } else { 0 },
-        size: size_of::<T>() as u32,
-        status: 0,
-    };
-    // SAFETY: the call's own structure; the parameters that it names live through the call.
-    let updater = unsafe { Updater::<ALLOCATE, AllocateCall>::new(&mut call) };
-    // SAFETY: as above.
-    let done = unsafe { ioctl(file, updater) };
-    finish(done, class, call.status)?;
-    Ok(call.object)
+    Roomy::lend(parameters, |address| {
+        let mut call = AllocateCall {
+            client,
+            parent,
+            object,
+            class,
+            parameters: if size_of::<T>() > 0 { address } else { 0 },
+            size: size_of::<T>() as u32,
+            status: 0,
+        };
+        // SAFETY: the call's own structure; the parameters that it names live through the call.
+        let updater = unsafe { Updater::<ALLOCATE, AllocateCall>::new(&mut call) };
+        // SAFETY: as above.
+        let done = unsafe { ioctl(file, updater) };
+        finish(done, class, call.status)?;
+        Ok(call.object)
+    })
 }
 
 /// Ends an object.
@@ -281,5 +297,21 @@ fn finish(done: rustix::io::Result<()>, command: u32, status: u32) -> Result<(),
         Ok(())
     } else {
         Err(Error::Refused { command, status })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_with_a_longer_structure_writes_into_the_room() {
+        let mut parameters = 7u64;
+        Roomy::lend(&mut parameters, |address| {
+            let place: *mut u8 = std::ptr::with_exposed_provenance_mut(address as usize);
+            // SAFETY: within the structure and the room behind it.
+            unsafe { std::ptr::write_bytes(place, 0xff, 8 + 256) };
+        });
+        assert_eq!(parameters, u64::MAX);
     }
 }

@@ -79,6 +79,7 @@ fn check(file: BorrowedFd<'_>) -> Result<(), Error> {
 
 /// `NVA06C_CTRL_TIMESLICE_PARAMS`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct SetTimeSlice(u64);
 
 // SAFETY: the structure that this command takes.
@@ -88,6 +89,7 @@ unsafe impl Control for SetTimeSlice {
 
 /// `NVA06C_CTRL_GET_TIMESLICE_PARAMS`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct GetTimeSlice(u64);
 
 // SAFETY: the structure that this command takes.

@@ -22,14 +22,22 @@ const COUNT: u32 = 32_768;
 const RECORD: usize = 32;
 const HEADER_SIZE: usize = 4096;
 
+/// What is read later than this after the last reading may lack something: the GPU's own buffer is small, and on older GPUs
+/// nothing tells that it was full.
+const LATEST: u64 = 500_000_000;
+
 /// The log of one GPU.
 #[derive(Debug)]
 pub(crate) struct Log {
     header: MmapRaw,
     records: MmapRaw,
     next: u32,
-    /// How many were lost.
+    /// The number of the last record.
+    sequence: Option<u16>,
+    /// How many were lost of those that are there now.
     lost: u64,
+    /// When the last reading began.
+    read: u64,
     clock: Clock,
 }
 
@@ -54,7 +62,7 @@ impl Log {
             all_users: 1,
             ..BindSwitches::default()
         };
-        let clock = Clock::new(now());
+        let begin = now();
         control(file, client, subdevice, &mut bind)?;
         let mut enable = EnableEvents {
             is_on: 1,
@@ -66,8 +74,10 @@ impl Log {
             header,
             records,
             next: 0,
+            sequence: None,
             lost: 0,
-            clock,
+            read: begin,
+            clock: Clock::new(begin),
         })
     }
 
@@ -82,12 +92,20 @@ impl Log {
         command(file, client, BUFFER, FLUSH)?;
         let put = self.word(4) % COUNT;
         let (was, before) = (self.next, to.len());
+        let is_late = begin.saturating_sub(self.read) > LATEST;
+        self.read = begin;
+        let mut has_lost = is_late && was != put;
         while self.next != put {
-            to.extend(self.record(self.next));
+            let record = self.record(self.next);
+            has_lost |= !record.follows(self.sequence);
+            self.sequence = Some(record.sequence);
+            to.extend(record.switch());
             self.next = (self.next + 1) % COUNT;
         }
         let found = to.get_mut(before..).unwrap_or_default();
         self.clock.convert(found, begin, now());
+        // The next call sets it to zero.
+        has_lost |= self.lost() != self.lost;
         if self.next != was {
             let mut update = UpdateGet {
                 records: self.next,
@@ -95,8 +113,13 @@ impl Log {
             };
             control(file, client, BUFFER, &mut update)?;
         }
-        let lost = u64::from(self.word(16)) | u64::from(self.word(20)) << 32;
-        Ok(std::mem::replace(&mut self.lost, lost) != lost)
+        self.lost = self.lost();
+        Ok(has_lost)
+    }
+
+    /// How many found no room since the driver was told what was read.
+    fn lost(&self) -> u64 {
+        u64::from(self.word(16)) | u64::from(self.word(20)) << 32
     }
 
     /// A word of the buffer's header.
@@ -106,13 +129,13 @@ impl Log {
         unsafe { ptr::read_volatile(place) }
     }
 
-    fn record(&self, number: u32) -> Option<Switch> {
+    fn record(&self, number: u32) -> Record {
         let place = self.records.as_ptr();
         let place = place
             .wrapping_add(number as usize * RECORD)
             .cast::<Record>();
         // SAFETY: within what is mapped as long as `self` lives, aligned, and any bytes are a record.
-        unsafe { ptr::read_volatile(place) }.switch()
+        unsafe { ptr::read_volatile(place) }
     }
 }
 
@@ -157,6 +180,12 @@ struct Record {
 }
 
 impl Record {
+    /// Whether nothing is missing after the one of this number. The driver counts records without room, and on newer GPUs those
+    /// that the GPU itself lost.
+    fn follows(&self, last: Option<u16>) -> bool {
+        last.is_none_or(|last| self.sequence == last.wrapping_add(1))
+    }
+
     /// By the GPU's clock.
     fn switch(self) -> Option<Switch> {
         /// `NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START` and `_END`.
@@ -259,6 +288,7 @@ unsafe impl Control for BindSwitches {
 
 /// `NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct EnableEvents {
     is_on: u8,
     padding: [u8; 3],
@@ -277,6 +307,7 @@ unsafe impl Control for EnableEvents {
 
 /// `NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET_PARAMS`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct UpdateGet {
     records: u32,
     rest: u32,
@@ -316,5 +347,7 @@ mod tests {
         assert_eq!(switch.at, 1_795_393_880_232_229_920);
         // Other records that a later driver may log.
         assert_eq!(record(0xff).switch(), None);
+        assert!(record(6).follows(None) && record(6).follows(Some(8)));
+        assert!(!record(6).follows(Some(7)) && !record(6).follows(Some(9)));
     }
 }

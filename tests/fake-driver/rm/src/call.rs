@@ -166,7 +166,8 @@ fn control(node: &Node, clients: &mut BTreeMap<u32, Client>, file: c_int, words:
     match command {
         NAME => or(name(node, client, parameters), NO_DEVICE),
         DISABLE_CHANNELS => disable(node, client, parameters),
-        BIND_SWITCHES | UPDATE_GET => DONE,
+        BIND_SWITCHES => DONE,
+        UPDATE_GET => or(client.update_log(object, parameters.get(0)), NOT_FOUND),
         ENABLE_EVENTS => or(client.start_log(node, object), NOT_FOUND),
         FLUSH => or(client.flush(node, object), NOT_FOUND),
         _ => NOT_SUPPORTED,
