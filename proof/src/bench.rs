@@ -107,10 +107,8 @@ impl Bench for Pair {
     }
 
     fn enable(&mut self, is_on: bool) -> Result<(), Trouble> {
-        let mut refused = self.gpu.enable(&self.first(), is_on).into_iter();
-        refused
-            .next()
-            .map_or(Ok(()), |(_, error)| Err(error.into()))
+        let error = self.gpu.enable(&self.first(), is_on).error;
+        error.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

@@ -22,6 +22,17 @@ pub enum Error {
     /// No GPU has this UUID.
     #[error("the driver shows no GPU with this UUID")]
     NoGpu,
+    /// The driver of this version has other structures.
+    #[error("the driver is {0}, and its scheduler can be steered from {OLDEST} on")]
+    Old(String),
+    /// The driver does not give its log of context switches.
+    #[error("the driver gives no log of context switches: {reason} (status {status:#x})")]
+    NoLog {
+        /// Its own reason, in words.
+        reason: &'static str,
+        /// The driver's `NV_STATUS`.
+        status: u32,
+    },
     /// The driver refused, by a status of its own.
     #[error("the driver answered {command:#x} with status {status:#x}")]
     Refused {
@@ -32,13 +43,33 @@ pub enum Error {
     },
 }
 
+/// The first release with the structures of today.
+pub(crate) const OLDEST: u32 = 535;
+
+/// What an [`Error`] means for what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The same call may succeed a moment later.
+    Passing,
+    /// The object does not exist, or is not the client's.
+    Gone,
+    /// The driver does not do it.
+    Refused,
+}
+
+/// `NV_ERR_TIMEOUT`.
+const TIMEOUT: u32 = 0x65;
+
 impl Error {
-    /// Whether the same call may succeed a moment later.
+    /// What it means for what comes next.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
+    pub fn kind(&self) -> ErrorKind {
         // NV_ERR_BUSY_RETRY, IN_USE, INSUFFICIENT_RESOURCES, NO_MEMORY, NOT_READY, STATE_IN_USE, SIGNAL_PENDING, TIMEOUT and
         // TIMEOUT_RETRY.
-        const PASSING: [u32; 9] = [0x03, 0x17, 0x1a, 0x51, 0x55, 0x63, 0x64, 0x65, 0x66];
+        const PASSING: [u32; 9] = [0x03, 0x17, 0x1a, 0x51, 0x55, 0x63, 0x64, TIMEOUT, 0x66];
+        // NV_ERR_INVALID_CHANNEL, INVALID_CLIENT, INVALID_OBJECT, INVALID_OBJECT_HANDLE, INVALID_OBJECT_PARENT and
+        // OBJECT_NOT_FOUND.
+        const GONE: [u32; 6] = [0x21, 0x23, 0x31, 0x33, 0x36, 0x57];
         use rustix::io::Errno;
         const PASSING_IO: [Errno; 5] = [
             Errno::INTR,
@@ -47,13 +78,23 @@ impl Error {
             Errno::MFILE,
             Errno::NFILE,
         ];
+        let is_passing_io =
+            |error| Errno::from_io_error(error).is_some_and(|errno| PASSING_IO.contains(&errno));
         match self {
-            Self::Io(error) => {
-                Errno::from_io_error(error).is_some_and(|errno| PASSING_IO.contains(&errno))
-            }
-            Self::NoGpu => false,
-            Self::Refused { status, .. } => PASSING.contains(status),
+            Self::Io(error) if is_passing_io(error) => ErrorKind::Passing,
+            Self::Refused { status, .. } | Self::NoLog { status, .. } => match status {
+                status if PASSING.contains(status) => ErrorKind::Passing,
+                status if GONE.contains(status) => ErrorKind::Gone,
+                _ => ErrorKind::Refused,
+            },
+            Self::Io(_) | Self::NoGpu | Self::Old(_) => ErrorKind::Refused,
         }
+    }
+
+    /// Whether the GPU gave no answer. A single time-out passes; a GPU that never answers again has no other status either.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == TIMEOUT)
     }
 }
 
@@ -303,6 +344,20 @@ fn finish(done: rustix::io::Result<()>, command: u32, status: u32) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_says_what_comes_next() {
+        let kind = |status| Error::Refused { command: 1, status }.kind();
+        assert_eq!(kind(0x03), ErrorKind::Passing);
+        assert_eq!(kind(0x57), ErrorKind::Gone);
+        // NV_ERR_NOT_SUPPORTED, INSUFFICIENT_PERMISSIONS, INVALID_ARGUMENT, GPU_IS_LOST and RESET_REQUIRED.
+        for status in [0x56, 0x1b, 0x1f, 0x0f, 0x62] {
+            assert_eq!(kind(status), ErrorKind::Refused);
+        }
+        let io = |error: rustix::io::Errno| Error::Io(error.into()).kind();
+        assert_eq!(io(rustix::io::Errno::NOMEM), ErrorKind::Passing);
+        assert_eq!(io(rustix::io::Errno::NODEV), ErrorKind::Refused);
+    }
 
     #[test]
     fn a_driver_with_a_longer_structure_writes_into_the_room() {

@@ -17,14 +17,14 @@ mod group;
 mod log;
 mod switch;
 
-pub use call::{Error, Handle};
+pub use call::{Error, ErrorKind, Handle};
 pub use clock::now;
 pub use group::{Group, set_time_slice, time_slice};
 pub use switch::Switch;
 
 use std::os::fd::OwnedFd;
 
-use call::{Control, allocate, control, open};
+use call::{Control, OLDEST, allocate, control, open};
 use log::Log;
 
 /// A channel of some process.
@@ -49,6 +49,29 @@ const NV20_SUBDEVICE_0: u32 = 0x2080;
 const DEVICE: Handle = 0x5c00_0001;
 const SUBDEVICE: Handle = 0x5c00_0002;
 
+/// Channels that are not as they should be.
+#[derive(Debug, Default)]
+pub struct Untaken {
+    /// They no longer exist, or are of another GPU.
+    pub gone: Vec<Channel>,
+    /// All other channels for which the driver did not take the call.
+    pub rest: Vec<Channel>,
+    /// Why, of one of `rest`, or else of `gone`.
+    pub error: Option<Error>,
+}
+
+impl Untaken {
+    fn add(&mut self, channels: &[Channel], error: Error) {
+        if error.kind() == ErrorKind::Gone {
+            self.gone.extend(channels);
+            self.error.get_or_insert(error);
+        } else {
+            self.rest.extend(channels);
+            self.error = Some(error);
+        }
+    }
+}
+
 /// A GPU, as one client of the driver has it.
 #[derive(Debug)]
 pub struct Gpu {
@@ -65,6 +88,8 @@ impl Gpu {
     /// # Errors
     /// If the driver or the GPU is not there, this is not root, or the driver does not know one of the calls.
     pub fn open(uuid: [u8; 16]) -> Result<Self, Error> {
+        // An older driver writes its answers elsewhere, so that all that it refuses seems to be done.
+        check_version(&std::fs::read_to_string(VERSION).map_err(Error::Io)?)?;
         let control = open("nvidiactl")?;
         // The driver shows the GPUs of which a device file is open.
         let mut missing = Error::NoGpu;
@@ -128,23 +153,30 @@ impl Gpu {
         self.log.read(&self.control, self.client, to)
     }
 
-    /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later. Gives the
-    /// channels that the driver would not take, with its error: those of a process that has ended, or of another GPU, and all
-    /// where [`Error::may_pass`]. All others are as they should be.
-    pub fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<(Channel, Error)> {
-        let mut refused = Vec::new();
+    /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later. All channels are
+    /// as they should be but for those that it gives.
+    pub fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+        let mut untaken = Untaken::default();
         for some in channels.chunks(MOST_CHANNELS) {
-            match (some, self.disable(some, !is_on)) {
-                (_, Ok(())) => {}
-                (&[channel], Err(error)) => refused.push((channel, error)),
-                // A channel that no longer exists makes the whole call fail.
-                (some, Err(_)) => refused.extend(some.iter().filter_map(|&channel| {
-                    let error = self.disable(&[channel], !is_on).err()?;
-                    Some((channel, error))
-                })),
+            // A GPU that does not answer takes seconds for each call.
+            if untaken.error.as_ref().is_some_and(Error::is_timeout) {
+                untaken.rest.extend(some);
+                continue;
+            }
+            match self.disable(some, !is_on) {
+                Ok(()) => {}
+                // One that no longer exists makes the whole call fail.
+                Err(error) if some.len() > 1 && error.kind() == ErrorKind::Gone => {
+                    for &channel in some {
+                        if let Err(error) = self.disable(&[channel], !is_on) {
+                            untaken.add(&[channel], error);
+                        }
+                    }
+                }
+                Err(error) => untaken.add(some, error),
             }
         }
-        refused
+        untaken
     }
 
     fn disable(&self, channels: &[Channel], is_off: bool) -> Result<(), Error> {
@@ -158,6 +190,22 @@ impl Gpu {
             (*client, *handle) = (channel.client, channel.handle);
         }
         control(&self.control, self.client, SUBDEVICE, &mut parameters)
+    }
+}
+
+/// Where the driver tells its version.
+const VERSION: &str = "/proc/driver/nvidia/version";
+
+/// Fails by the driver's page where it is too old.
+fn check_version(page: &str) -> Result<(), Error> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+    let mut words = page.lines().next().unwrap_or_default().split_whitespace();
+    let version = words.find(|word| word.contains('.') && word.split('.').all(is_number));
+    let first: Option<u32> = version.and_then(|version| version.split('.').next()?.parse().ok());
+    match (version, first) {
+        (Some(version), Some(first)) if first < OLDEST => Err(Error::Old(version.to_owned())),
+        // One that says nothing of itself is taken for a later one.
+        _ => Ok(()),
     }
 }
 
@@ -254,6 +302,22 @@ mod tests {
         // On a machine with GPUs none has this UUID; on one without a driver the device file is missing.
         let error = Gpu::open([0xa5; 16]).unwrap_err();
         assert!(matches!(error, Error::Io(_) | Error::NoGpu), "{error}");
+    }
+
+    #[test]
+    fn an_old_driver_is_told_by_its_version() {
+        let check = |version: &str| {
+            let page =
+                format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Release\n");
+            check_version(&page)
+        };
+        let error = check("530.30.02").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the driver is 530.30.02, and its scheduler can be steered from 535 on"
+        );
+        assert!(check("535.43.02").is_ok() && check("1000.1").is_ok());
+        assert!(check_version("").is_ok());
     }
 
     #[test]

@@ -63,7 +63,12 @@ impl Log {
             ..BindSwitches::default()
         };
         let begin = now();
-        control(file, client, subdevice, &mut bind)?;
+        if let Err(error) = control(file, client, subdevice, &mut bind) {
+            return Err(match (error, bind.reason()) {
+                (Error::Refused { status, .. }, Some(reason)) => Error::NoLog { reason, status },
+                (error, _) => error,
+            });
+        }
         let mut enable = EnableEvents {
             is_on: 1,
             padding: [0; 3],
@@ -279,6 +284,19 @@ struct BindSwitches {
 impl BindSwitches {
     /// When a group came and when it left, and nothing between.
     const SIMPLE: u32 = 1;
+
+    /// Why the driver refuses it, in words (`NV2080_CTRL_GR_FECS_BIND_REASON_CODE`).
+    fn reason(&self) -> Option<&'static str> {
+        Some(match self.reason {
+            0 => return None,
+            1 => "the GPU is too old",
+            2 => "it is not enabled on this GPU",
+            3 => "it is not enabled",
+            4 => "it wants an administrator",
+            5 => "it wants a capability, or profiling to be enabled for this virtual GPU",
+            _ => "for a reason that is not known here",
+        })
+    }
 }
 
 // SAFETY: the structure that this command takes.

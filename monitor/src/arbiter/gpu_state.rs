@@ -404,9 +404,13 @@ impl GpuState {
             if let Some(why) = self.not_steered(now, seat.job, session)
                 && session.is_to_be_told()
             {
+                let refusal = (why == NotSteered::NotOwn).then(|| session.refusal().clone());
+                let refusal = refusal.flatten().map(|it| format!(" ({it})"));
                 warn!(
-                    "process {} of job {} cannot be held on its GPU: {why}; its job pays for the time that it has there",
-                    session.pid, seat.job.0
+                    "process {} of job {} cannot be held on its GPU: {why}{}; its job pays for the time that it has there",
+                    session.pid,
+                    seat.job.0,
+                    refusal.unwrap_or_default()
                 );
             }
         }

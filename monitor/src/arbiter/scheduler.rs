@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
-use softmig_rm::{Channel, Switch};
+use softmig_rm::{Channel, Error, ErrorKind, Switch, Untaken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -23,16 +23,7 @@ pub(super) trait Device: Send {
     fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error>;
 
     /// Lets channels run or wait.
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused;
-}
-
-/// Channels that are not as they should be.
-#[derive(Debug, Default)]
-pub(super) struct Refused {
-    /// They no longer exist.
-    pub(super) gone: Vec<Channel>,
-    /// The driver may take the call a moment later.
-    pub(super) later: Vec<Channel>,
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken;
 }
 
 impl Device for softmig_rm::Gpu {
@@ -40,18 +31,8 @@ impl Device for softmig_rm::Gpu {
         softmig_rm::Gpu::switches(self, to)
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused {
-        let mut all = Refused::default();
-        for (channel, error) in softmig_rm::Gpu::enable(self, channels, is_on) {
-            debug!("a channel that is to run: {is_on}: {error}");
-            let place = if error.may_pass() {
-                &mut all.later
-            } else {
-                &mut all.gone
-            };
-            place.push(channel);
-        }
-        all
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+        softmig_rm::Gpu::enable(self, channels, is_on)
     }
 }
 
@@ -70,6 +51,9 @@ type Open = Box<dyn Fn(GpuId) -> Result<Box<dyn Device>, softmig_rm::Error> + Se
 /// How long after an error the device is opened anew.
 const OPEN_AGAIN: Nanos = 60_000_000_000;
 
+/// A GPU that gives no answer so many times in a row is taken for one that never will. Each time can take seconds.
+const MOST_TIMEOUTS: u32 = 3;
+
 /// A GPU, and whether it can be steered.
 pub(super) struct Scheduler {
     id: GpuId,
@@ -81,6 +65,8 @@ pub(super) struct Scheduler {
     /// When to open it: at first, and after an error. Otherwise `None`.
     open_at: Option<Nanos>,
     log: Log,
+    /// How many times in a row the GPU gave no answer.
+    timeouts: u32,
     /// When a group came anew.
     renewed: Nanos,
     /// The channels that wait.
@@ -107,6 +93,7 @@ impl Scheduler {
             device: None,
             open_at: Some(Nanos::MIN),
             log: Log::default(),
+            timeouts: 0,
             renewed: 0,
             waiting: BTreeSet::new(),
             list: folder.join(list_name(id)),
@@ -142,6 +129,7 @@ impl Scheduler {
             match (self.open)(self.id) {
                 Ok(device) => {
                     (self.device, self.open_at) = (Some(device), None);
+                    self.timeouts = 0;
                     self.can_be_steered();
                 }
                 Err(error) => {
@@ -187,6 +175,7 @@ impl Scheduler {
                 (why.into(), Some(Nanos::MAX))
             }
             Ok(has_lost) => {
+                self.timeouts = 0;
                 if self.why_not.is_some() {
                     self.can_be_steered();
                 }
@@ -198,18 +187,58 @@ impl Scheduler {
                 }
                 return Some(stays);
             }
-            Err(error) if error.may_pass() => (error.to_string(), None),
-            Err(error) => (error.to_string(), Some(now() + OPEN_AGAIN)),
+            Err(error) => {
+                let is_fault = self.is_fault(&error);
+                (error.to_string(), is_fault.then(|| now() + OPEN_AGAIN))
+            }
         };
+        self.give_up(
+            open_at,
+            &format!("its log of context switches is not to be had: {why}"),
+        );
+        None
+    }
+
+    /// Whether it cannot be expected that the GPU does the same the next time.
+    fn is_fault(&mut self, error: &Error) -> bool {
+        self.timeouts = if error.is_timeout() {
+            self.timeouts + 1
+        } else {
+            0
+        };
+        match error.kind() {
+            ErrorKind::Passing => self.timeouts >= MOST_TIMEOUTS,
+            ErrorKind::Gone | ErrorKind::Refused => true,
+        }
+    }
+
+    /// It cannot be steered, for this reason, until it is opened anew at that time, or for a moment.
+    fn give_up(&mut self, open_at: Option<Nanos>, why: &str) {
         (self.log, self.open_at) = (Log::default(), open_at);
-        let why = format!("its log of context switches is not to be had: {why}");
-        if self.is_new(&why) {
+        if self.is_new(why) {
             warn!(
                 "GPU {}: each job keeps its own cap, since {why}",
                 name(self.id)
             );
         }
-        None
+    }
+
+    /// Channels were not taken: if that is a fault of the GPU's, it cannot be steered any more.
+    fn judge(&mut self, untaken: &Untaken) {
+        match &untaken.error {
+            None => self.timeouts = 0,
+            Some(error) if untaken.rest.is_empty() => debug!("channels that have gone: {error}"),
+            Some(error) if self.is_fault(error) => {
+                let why = format!("its channels cannot be held or released: {error}");
+                self.give_up(Some(now() + OPEN_AGAIN), &why);
+            }
+            Some(error) => debug!("channels that are to run or to wait: {error}"),
+        }
+    }
+
+    /// Whether it gave no answer for long, and is not to be opened anew yet.
+    fn is_silent(&self) -> bool {
+        self.timeouts >= MOST_TIMEOUTS && self.open_at.is_some_and(|at| at > now())
     }
 
     /// True if the log does not tell which groups are on the GPU, and was not renewed of late. It knows no group that
@@ -224,7 +253,7 @@ impl Scheduler {
         let free: Vec<Channel> = self.waiting.difference(channels).copied().collect();
         let new: Vec<Channel> = channels.difference(&self.waiting).copied().collect();
         let mut held = Held::default();
-        if free.is_empty() && new.is_empty() {
+        if (free.is_empty() && new.is_empty()) || self.is_silent() {
             return held;
         }
         let Some(device) = self.device() else {
@@ -233,15 +262,18 @@ impl Scheduler {
         // First those that may run, so that the GPU is never without work.
         let mut later = BTreeSet::new();
         if !free.is_empty() {
-            later.extend(device.enable(&free, true).later);
+            let untaken = device.enable(&free, true);
+            self.judge(&untaken);
+            later.extend(untaken.rest);
         }
         self.waiting = channels | &later;
         // Before they wait, so that none is forgotten.
         self.note(&self.waiting);
         if let Some(device) = self.device().filter(|_| !new.is_empty()) {
-            let refused = device.enable(&new, false);
-            held.gone.extend(refused.gone);
-            self.waiting.retain(|it| !refused.later.contains(it));
+            let untaken = device.enable(&new, false);
+            self.judge(&untaken);
+            held.gone.extend(untaken.gone);
+            self.waiting.retain(|it| !untaken.rest.contains(it));
         }
         held.new.extend(new);
         held
@@ -268,6 +300,9 @@ impl Scheduler {
             self.let_run();
             if self.waiting.is_empty() {
                 return;
+            }
+            if self.is_silent() {
+                break;
             }
             thread::sleep(Duration::from_millis(1));
         }

@@ -50,8 +50,8 @@ impl Device for Once {
         })
     }
 
-    fn enable(&self, _: &[Channel], _: bool) -> Refused {
-        Refused::default()
+    fn enable(&self, _: &[Channel], _: bool) -> Untaken {
+        Untaken::default()
     }
 }
 
@@ -84,8 +84,8 @@ impl Device for Came {
         Ok(false)
     }
 
-    fn enable(&self, _: &[Channel], _: bool) -> Refused {
-        Refused::default()
+    fn enable(&self, _: &[Channel], _: bool) -> Untaken {
+        Untaken::default()
     }
 }
 
@@ -107,4 +107,64 @@ fn a_process_that_has_ended_is_not_on_the_gpu() {
         thread::sleep(Duration::from_millis(1));
         assert_eq!(was_there(), is_there);
     }
+}
+
+/// A device that refuses to hold channels, by this status.
+#[derive(Clone)]
+struct Refuses(u32, Arc<AtomicU32>);
+
+impl Device for Refuses {
+    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+        Ok(false)
+    }
+
+    fn enable(&self, channels: &[Channel], _: bool) -> Untaken {
+        self.1.fetch_add(1, Relaxed);
+        let (command, status) = (0x2080_110b, self.0);
+        Untaken {
+            rest: channels.to_vec(),
+            error: Some(Error::Refused { command, status }),
+            ..Untaken::default()
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_does_not_hold_channels_is_a_fault_and_no_channel_is_taken_for_gone() {
+    const NOT_SUPPORTED: u32 = 0x56;
+    let folder = tempfile::tempdir().unwrap();
+    let calls = Arc::default();
+    let mut scheduler = Scheduler::with(Refuses(NOT_SUPPORTED, calls), folder.path());
+    assert!(scheduler.stays().is_some());
+    let channels = BTreeSet::from([Channel {
+        client: 1,
+        handle: 2,
+    }]);
+    let held = scheduler.hold(&channels);
+    assert!(held.gone.is_empty() && scheduler.waiting.is_empty());
+    assert_eq!(scheduler.stays(), None);
+    assert!(scheduler.why_not().unwrap().ends_with("status 0x56"));
+}
+
+#[test]
+fn a_gpu_that_gives_no_answer_three_times_is_asked_no_more() {
+    const TIMEOUT: u32 = 0x65;
+    let folder = tempfile::tempdir().unwrap();
+    let calls = Arc::default();
+    let mut scheduler = Scheduler::with(Refuses(TIMEOUT, Arc::clone(&calls)), folder.path());
+    assert!(scheduler.stays().is_some());
+    scheduler.waiting = BTreeSet::from([Channel {
+        client: 1,
+        handle: 2,
+    }]);
+    scheduler.end();
+    assert_eq!(calls.load(Relaxed), MOST_TIMEOUTS);
+    assert_eq!(scheduler.stays(), None);
+    scheduler.let_run();
+    assert_eq!(calls.load(Relaxed), MOST_TIMEOUTS);
+    assert_eq!(
+        scheduler.waiting.len(),
+        1,
+        "it is tried again with the next device"
+    );
 }

@@ -1,12 +1,12 @@
 //! Jobs on a GPU that is steered, and on GPUs that are not.
 
 use super::*;
-use crate::arbiter::scheduler::{Device, Refused};
+use crate::arbiter::scheduler::Device;
 use crate::arbiter::session::Channels;
 use crate::arbiter::{NotSteered, Sharing};
 use rustix::io::Errno;
 use softmig_region::seat::MOST_CHANNELS;
-use softmig_rm::{Channel, Switch};
+use softmig_rm::{Channel, Switch, Untaken};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
@@ -34,15 +34,19 @@ impl Device for Steered {
         Ok(false)
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused {
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
         let busy = || {
             self.busy
                 .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
         };
         if is_on && busy().is_ok() {
-            return Refused {
-                later: channels.to_vec(),
-                ..Refused::default()
+            return Untaken {
+                rest: channels.to_vec(),
+                error: Some(softmig_rm::Error::Refused {
+                    command: 0,
+                    status: BUSY_RETRY,
+                }),
+                ..Untaken::default()
             };
         }
         if let Some(lists) = self.lists.as_ref().filter(|_| !is_on) {
@@ -57,7 +61,7 @@ impl Device for Steered {
                 waiting.insert(*channel);
             }
         }
-        Refused::default()
+        Untaken::default()
     }
 }
 
