@@ -9,6 +9,13 @@ pub enum Trouble {
     NotMeasured(String),
 }
 
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Refused(why) | Self::NotMeasured(why)) = self;
+        f.write_str(why)
+    }
+}
+
 impl From<softmig_rm::Error> for Trouble {
     fn from(error: softmig_rm::Error) -> Self {
         use softmig_rm::{Error, ErrorKind};

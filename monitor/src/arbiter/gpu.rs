@@ -14,6 +14,7 @@ use super::gpu_state::{GpuState, Newcomer};
 use super::page::Page;
 use super::scheduler::Scheduler;
 use super::session::Session;
+use super::settings::Standing;
 use super::steering::Unseated;
 use super::tenant::Account;
 use crate::schedule::{Job, Nanos, SeatId};
@@ -78,6 +79,11 @@ impl Gpu {
     pub(super) fn end(&self) {
         self.state().end();
         self.sooner.notify_all();
+    }
+
+    /// See [`GpuState::set_standing`].
+    pub(super) fn set_standing(&self, standing: &Standing) {
+        self.state().set_standing(standing);
     }
 
     /// See [`GpuState::set_unseated`].

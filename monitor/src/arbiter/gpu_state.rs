@@ -20,6 +20,7 @@ use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::scheduler::{Held, Scheduler};
 use super::session::Session;
+use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::schedule::{Book, Job, Nanos, SeatId};
@@ -141,6 +142,16 @@ impl GpuState {
             self.steering.remove(seat.job);
         }
         self.hold();
+    }
+
+    /// Whether this GPU is to be steered.
+    pub(super) fn set_standing(&mut self, standing: &Standing) {
+        if let Ok(slice) = standing {
+            self.steering.default_slice = *slice;
+        }
+        if self.scheduler.set_standing(standing) {
+            self.steered_from = 0;
+        }
     }
 
     /// These have no seat: their jobs pay for what they use.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::clock::now;
-use super::settings::GpuId;
+use super::settings::{GpuId, Standing};
 use super::switch_log::{Log, Stays};
 use crate::schedule::Nanos;
 
@@ -57,6 +57,8 @@ const MOST_TIMEOUTS: u32 = 3;
 /// A GPU, and whether it can be steered.
 pub(super) struct Scheduler {
     id: GpuId,
+    /// The reason why it is not to be steered, by what was measured.
+    barred: Option<String>,
     /// The reason why it cannot be steered; `None` if it can, as far as is known.
     why_not: Option<String>,
     open: Open,
@@ -88,6 +90,7 @@ impl Scheduler {
     pub(super) fn new(id: GpuId, folder: &Path) -> Self {
         Self {
             id,
+            barred: None,
             why_not: None,
             open: Box::new(|id| Ok(Box::new(softmig_rm::Gpu::open(id)?))),
             device: None,
@@ -100,14 +103,25 @@ impl Scheduler {
         }
     }
 
-    /// Of a GPU that is not to be steered, for this reason.
-    pub(super) fn off(id: GpuId, why: String) -> Self {
-        info!("GPU {}: each job keeps its own cap: {why}", name(id));
-        Self {
-            why_not: Some(why),
-            open_at: Some(Nanos::MAX),
-            ..Self::new(GpuId::default(), Path::new("/"))
+    /// Whether it is to be steered. True if that is new.
+    pub(super) fn set_standing(&mut self, standing: &Standing) -> bool {
+        let barred = standing.as_ref().err();
+        if self.barred.as_ref() == barred {
+            return false;
         }
+        self.barred = barred.cloned();
+        self.why_not = barred.cloned();
+        self.log = Log::default();
+        // A device that is open may still have to let channels run.
+        self.open_at = Some(if barred.is_some() {
+            Nanos::MAX
+        } else {
+            Nanos::MIN
+        });
+        if let Some(why) = barred {
+            info!("GPU {}: each job keeps its own cap: {why}", name(self.id));
+        }
+        true
     }
 
     #[cfg(test)]
@@ -125,7 +139,7 @@ impl Scheduler {
 
     /// The device, if there is one.
     pub(super) fn device(&mut self) -> Option<&mut dyn Device> {
-        if self.open_at.is_some_and(|at| at <= now()) {
+        if self.barred.is_none() && self.open_at.is_some_and(|at| at <= now()) {
             match (self.open)(self.id) {
                 Ok(device) => {
                     (self.device, self.open_at) = (Some(device), None);
@@ -158,6 +172,9 @@ impl Scheduler {
 
     /// Notes why it cannot be steered. Whether that is to be said.
     fn is_new(&mut self, why: &str) -> bool {
+        if self.barred.is_some() {
+            return false;
+        }
         let before = self.why_not.replace(why.to_owned());
         before.as_deref() != Some(why)
     }

@@ -44,6 +44,8 @@ pub struct Unseated {
 #[derive(Debug)]
 pub(super) struct Steering {
     sharing: Sharing,
+    /// The time slice that a group has by itself, in microseconds.
+    pub(super) default_slice: u64,
     /// When to look again; `None` until a process wakes the arbiter.
     pub(super) next: Option<Nanos>,
     /// The processes with a seat at the last look: of one that has gone since then, the log tells once more.
@@ -54,6 +56,7 @@ impl Steering {
     pub(super) fn new(now: Nanos) -> Self {
         Self {
             sharing: Sharing::new(now),
+            default_slice: DEFAULT_SLICE_US,
             next: None,
             seated: BTreeMap::new(),
         }
@@ -135,9 +138,13 @@ impl Steering {
             let Some(stays) = stays else { continue };
             place.resident += stays.resident;
             let is_on = self.is_on(one.job);
+            let slice = match one.slice {
+                0 => self.default_slice,
+                slice => slice,
+            };
             for &length in &stays.lengths {
                 // A job that is held was taken out with work left.
-                let is_cut = !is_on || length >= nearly(one.slice);
+                let is_cut = !is_on || length >= nearly(slice);
                 let interrupting = if is_cut { INTERRUPTING } else { 0 };
                 place.resident -= interrupting;
                 place.changing += CHANGING + interrupting;
@@ -174,7 +181,6 @@ impl Steering {
 
 /// The shortest time that counts as a slice of `slice` microseconds in which a group was interrupted.
 fn nearly(slice: u64) -> Nanos {
-    let slice = if slice == 0 { DEFAULT_SLICE_US } else { slice };
     Nanos::try_from(slice * 900).unwrap_or(Nanos::MAX)
 }
 

@@ -316,10 +316,15 @@ fn an_old_library_launches_as_it_likes_where_it_is_steered() {
     gpu.end();
 }
 
+fn gpu_that_is_not_steered() -> Arc<Gpu> {
+    let gpu = Gpu::start(Scheduler::new([0; 16], Path::new("/nonexistent"))).unwrap();
+    gpu.set_standing(&Err("it ran on".into()));
+    gpu
+}
+
 #[test]
 fn an_old_library_gets_no_seat_where_it_is_not_steered() {
-    let off = Scheduler::off([0; 16], "it ran on".into());
-    let gpu = Gpu::start(off).unwrap();
+    let gpu = gpu_that_is_not_steered();
     let refused = sit(&gpu, 1, pid(1), Version::Turns).err().unwrap();
     assert_eq!(refused.raw_os_error(), Some(Errno::NOSYS.raw_os_error()));
     assert_eq!(gpu.account().tenants, []);
@@ -328,8 +333,7 @@ fn an_old_library_gets_no_seat_where_it_is_not_steered() {
 
 #[test]
 fn on_a_gpu_that_cannot_be_steered_jobs_pay_what_they_tell() {
-    let off = Scheduler::off([0; 16], "it ran on".into());
-    let gpu = Gpu::start(off).unwrap();
+    let gpu = gpu_that_is_not_steered();
     let begun = now();
     let both = [(); 2].map(|()| sit(&gpu, 1, pid(1), Version::Cap).unwrap().0);
     both.iter().for_each(Sat::want);
@@ -436,6 +440,27 @@ fn jobs_that_have_gone_leave_nothing_behind() {
         gpu.account();
         let state = gpu.state();
         (2..300).all(|job| state.steering().credit(Job(job)).is_none())
+    });
+    gpu.end();
+}
+
+#[test]
+fn a_gpu_is_steered_once_that_is_proved_and_no_more_once_it_is_disproved() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, _) = steered_gpu(folder.path());
+    gpu.set_standing(&Err("not measured yet".into()));
+    let (first, ..) = steered_job(&gpu, 1);
+    first.want();
+    let caps = |why: &str| Sharing::Caps(Some(why.into()));
+    assert_eq!(gpu.account().sharing, caps("not measured yet"));
+    assert!(!is_free(&first));
+    gpu.set_standing(&Ok(1024));
+    wait_until("it is steered", || {
+        gpu.account().sharing == Sharing::Scheduler && is_free(&first)
+    });
+    gpu.set_standing(&Err("it ran on".into()));
+    wait_until("it keeps its own cap", || {
+        gpu.account().sharing == caps("it ran on") && !is_free(&first)
     });
     gpu.end();
 }
