@@ -390,7 +390,11 @@ impl GpuState {
         let look = self.steering.look(now, &stays, &seats, &self.unseated);
         for &job in &look.escaped {
             let runs = self.of_job(job).filter(|it| has_worked(it.pid));
+            // A driver that was busy may not have taken the call yet.
+            let waiting = &self.scheduler.waiting;
+            let is_held = |it: &&Arc<Session>| it.known().iter().all(|one| waiting.contains(one));
             let runs = runs.filter(|session| self.can_hold(job, session));
+            let runs = runs.filter(is_held);
             runs.for_each(|session| session.cannot_be_held());
         }
         for &(job, slice) in &look.slices {

@@ -51,6 +51,9 @@ type Open = Box<dyn Fn(GpuId) -> Result<Box<dyn Device>, softmig_rm::Error> + Se
 /// How long after an error the device is opened anew.
 const OPEN_AGAIN: Nanos = 60_000_000_000;
 
+/// A log is silent after so many groups came without an entry. A group that only copies makes none either, but seldom for so long.
+const MOST_SILENT: u32 = 3;
+
 /// A GPU that gives no answer so many times in a row is taken for one that never will. Each time can take seconds.
 const MOST_TIMEOUTS: u32 = 3;
 
@@ -71,6 +74,10 @@ pub(super) struct Scheduler {
     timeouts: u32,
     /// When a group came anew.
     renewed: Nanos,
+    /// How often one did since the log's last entry.
+    silent: u32,
+    /// Whether the device was opened anew because of that, since the log's last entry.
+    is_anew: bool,
     /// The channels that wait.
     pub(super) waiting: BTreeSet<Channel>,
     /// The list of the channels that wait, for the process that comes after this one.
@@ -98,6 +105,8 @@ impl Scheduler {
             log: Log::default(),
             timeouts: 0,
             renewed: 0,
+            silent: 0,
+            is_anew: false,
             waiting: BTreeSet::new(),
             list: folder.join(list_name(id)),
         }
@@ -193,6 +202,9 @@ impl Scheduler {
             }
             Ok(has_lost) => {
                 self.timeouts = 0;
+                if !switches.is_empty() {
+                    (self.silent, self.is_anew) = (0, false);
+                }
                 if self.why_not.is_some() {
                     self.can_be_steered();
                 }
@@ -298,10 +310,29 @@ impl Scheduler {
 
     /// Lets the group of these channels come to the GPU anew, so that the log has it.
     pub(super) fn renew(&mut self, now: Nanos, channels: Vec<Channel>) {
-        self.renewed = now;
+        if self.silent >= MOST_SILENT {
+            return self.note_silence();
+        }
+        (self.renewed, self.silent) = (now, self.silent + 1);
         let waiting = self.waiting.clone();
         self.hold(&(&waiting | &channels.into_iter().collect()));
         self.hold(&waiting);
+    }
+
+    /// Groups came, and the log has nothing of that: so nobody is charged or held. Where the log is not silent after it was begun
+    /// anew, it was the GPU's engine that began anew.
+    fn note_silence(&mut self) {
+        let why = format!(
+            "{MOST_SILENT} times a group with work came anew, and its log of context switches has no entry of it"
+        );
+        self.silent = 0;
+        if std::mem::replace(&mut self.is_anew, true) {
+            self.is_anew = false;
+            self.give_up(Some(now() + OPEN_AGAIN), &why);
+        } else {
+            warn!("GPU {}: {why}: it is opened anew", name(self.id));
+            (self.log, self.open_at) = (Log::default(), Some(Nanos::MIN));
+        }
     }
 
     /// Lets all run that still wait.

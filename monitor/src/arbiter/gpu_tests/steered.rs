@@ -21,6 +21,8 @@ struct Steered {
     /// Where it is to be written down which channels wait, and whether that was there at each call that holds some.
     lists: Option<PathBuf>,
     held: Arc<Mutex<Vec<bool>>>,
+    /// Whether its log has no entries by itself.
+    is_silent: bool,
     /// The driver's answers to the next calls that read the log.
     errors: Arc<Mutex<Vec<u32>>>,
 }
@@ -60,6 +62,10 @@ impl Device for Steered {
             } else {
                 waiting.insert(*channel);
             }
+        }
+        // Something comes or leaves then, whoever it is.
+        if is_on && !self.is_silent {
+            self.switch(Switch::DRIVER, false);
         }
         Untaken::default()
     }
@@ -462,5 +468,24 @@ fn a_gpu_is_steered_once_that_is_proved_and_no_more_once_it_is_disproved() {
     wait_until("it keeps its own cap", || {
         gpu.account().sharing == caps("it ran on") && !is_free(&first)
     });
+    gpu.end();
+}
+
+#[test]
+fn a_gpu_whose_log_is_silent_is_opened_anew_and_then_not_steered() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Steered {
+        is_silent: true,
+        ..Steered::default()
+    };
+    let gpu = Gpu::start(Scheduler::with(device.clone(), folder.path())).unwrap();
+    let (first, _, channel) = steered_job(&gpu, 1);
+    first.want();
+    wait_until("it is told", || match gpu.account().sharing {
+        Sharing::Caps(Some(why)) => why.contains("has no entry of it"),
+        _ => false,
+    });
+    wait_until("it keeps its own cap", || !is_free(&first));
+    assert!(!device.waits(channel));
     gpu.end();
 }
