@@ -162,10 +162,6 @@ const CONTROL: Opcode = opcode::read_write::<ControlCall>(b'F', 0x2a);
 const ALLOCATE: Opcode = opcode::read_write::<AllocateCall>(b'F', 0x2b);
 const MAP: Opcode = opcode::read_write::<MapCall>(b'F', 0x4e);
 
-const _: () = assert!(CONTROL == 0xc020_462a);
-const _: () = assert!(ALLOCATE == 0xc020_462b);
-const _: () = assert!(MAP == 0xc038_464e);
-
 /// A structure with room behind it. Of an allocation's structure the driver reads and writes as many bytes as its own release
 /// has, and later releases added fields.
 #[repr(C)]
@@ -186,6 +182,31 @@ impl<T: Copy> Roomy<T> {
         done
     }
 }
+
+#[cfg(test)]
+layout! {
+    FreeCall is "NVOS00_PARAMETERS" { client: "hRoot", parent: "hObjectParent", object: "hObjectOld", status: "status" }
+    ControlCall is "NVOS54_PARAMETERS" {
+        client: "hClient", object: "hObject", command: "cmd", flags: "flags", parameters: "params", size: "paramsSize",
+        status: "status"
+    }
+    AllocateCall is "NVOS21_PARAMETERS" {
+        client: "hRoot", parent: "hObjectParent", object: "hObjectNew", class: "hClass", parameters: "pAllocParms",
+        size: "paramsSize", status: "status"
+    }
+    MapCall is "nv_ioctl_nvos33_parameters_with_fd" {
+        client: "params.hClient", device: "params.hDevice", memory: "params.hMemory", offset: "params.offset",
+        length: "params.length", address: "params.pLinearAddress", status: "params.status", flags: "params.flags", file: "fd"
+    }
+}
+
+#[cfg(test)]
+pub(crate) const CALLS: [(&str, Opcode); 4] = [
+    ("NV_ESC_RM_FREE", FREE),
+    ("NV_ESC_RM_CONTROL", CONTROL),
+    ("NV_ESC_RM_ALLOC", ALLOCATE),
+    ("NV_ESC_RM_MAP_MEMORY", MAP),
+];
 
 /// Tells an object of the client something.
 pub(crate) fn control<T: Control>(

@@ -96,3 +96,14 @@ struct GetTimeSlice(u64);
 unsafe impl Control for GetTimeSlice {
     const COMMAND: u32 = 0xa06c_0104;
 }
+
+#[cfg(test)]
+layout! {
+    SetTimeSlice is "NVA06C_CTRL_TIMESLICE_PARAMS" {}
+}
+
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, u32)] = &[
+    ("NVA06C_CTRL_CMD_SET_TIMESLICE", SetTimeSlice::COMMAND),
+    ("NVA06C_CTRL_CMD_GET_TIMESLICE", GetTimeSlice::COMMAND),
+];

@@ -11,6 +11,9 @@
 //! The numbers and structures are the driver's own, named in NVIDIA's open kernel modules (MIT licence); those of
 //! releases 535 to 595 are alike. What a driver does not know it refuses, and then there is an [`Error`].
 
+#[cfg(test)]
+#[macro_use]
+mod abi;
 mod call;
 mod clock;
 mod group;
@@ -288,9 +291,33 @@ unsafe impl Control for DisableChannels {
     const COMMAND: u32 = 0x2080_110b;
 }
 
-const _: () = assert!(size_of::<DeviceParameters>() == 56);
-const _: () = assert!(size_of::<GidInfo>() == 268);
-const _: () = assert!(size_of::<DisableChannels>() == 536);
+#[cfg(test)]
+layout! {
+    DeviceParameters is "NV0080_ALLOC_PARAMETERS" {
+        number: "deviceId", client_share: "hClientShare", target_client: "hTargetClient", target_device: "hTargetDevice",
+        flags: "flags", va_space: "vaSpaceSize", va_mode: "vaMode"
+    }
+    GidInfo is "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS" { index: "index", flags: "flags", length: "length", data: "data" }
+    DisableChannels is "NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS" {
+        is_off: "bDisable", count: "numChannels", only_scheduling: "bOnlyDisableScheduling", rewind: "bRewindGpPut",
+        event: "pRunlistPreemptEvent", clients: "hClientList", channels: "hChannelList"
+    }
+}
+
+#[cfg(test)]
+const NUMBERS: &[(&str, u32)] = &[
+    ("NV01_DEVICE_0", NV01_DEVICE_0),
+    ("NV20_SUBDEVICE_0", NV20_SUBDEVICE_0),
+    ("NV2080_CTRL_CMD_GPU_GET_GID_INFO", GidInfo::COMMAND),
+    (
+        "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS",
+        DisableChannels::COMMAND,
+    ),
+    (
+        "NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES",
+        MOST_CHANNELS as u32,
+    ),
+];
 
 #[cfg(test)]
 mod tests {

@@ -338,9 +338,52 @@ unsafe impl Control for UpdateGet {
 }
 
 const _: () = assert!(size_of::<Record>() == RECORD);
-const _: () = assert!(size_of::<MemoryParameters>() == 128);
-const _: () = assert!(size_of::<BufferParameters>() == 72);
-const _: () = assert!(size_of::<BindSwitches>() == 24);
+
+#[cfg(test)]
+layout! {
+    MemoryParameters is "NV_MEMORY_ALLOCATION_PARAMS" {
+        owner: "owner", kind: "type", flags: "flags", attributes: "attr", attributes_2: "attr2", size: "size",
+        alignment: "alignment", offset: "offset", limit: "limit", address: "address", va_space: "hVASpace", tag: "tag",
+        numa_node: "numaNode"
+    }
+    BufferParameters is "NV_EVENT_BUFFER_ALLOC_PARAMETERS" {
+        header_address: "bufferHeader", records_address: "recordBuffer", record_size: "recordSize", record_count: "recordCount",
+        data_address: "vardataBuffer", data_size: "vardataBufferSize", records_threshold: "recordsFreeThreshold",
+        notification: "notificationHandle", data_threshold: "vardataFreeThreshold", subdevice: "hSubDevice", flags: "flags",
+        header: "hBufferHeader", records: "hRecordBuffer", data: "hVardataBuffer"
+    }
+    BindSwitches is "NV2080_CTRL_GR_FECS_BIND_EVTBUF_FOR_UID_V2_PARAMS" {
+        buffer: "hEventBuffer", record_size: "recordSize", detail: "levelOfDetail", filter: "eventFilter",
+        all_users: "bAllUsers", reason: "reasonCode"
+    }
+    EnableEvents is "NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS" { is_on: "enable", flags: "flags" }
+    UpdateGet is "NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET_PARAMS" { records: "recordBufferGet", rest: "varDataBufferGet" }
+}
+
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, u32)] = &[
+    ("NV_EVENT_BUFFER", NV_EVENT_BUFFER),
+    ("NV_EVENT_BUFFER_CTRL_CMD_FLUSH", FLUSH),
+    (
+        "NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS",
+        EnableEvents::COMMAND,
+    ),
+    ("NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET", UpdateGet::COMMAND),
+    (
+        "NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_OLDEST",
+        EnableEvents::KEEP_OLDEST,
+    ),
+    (
+        "NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2",
+        BindSwitches::COMMAND,
+    ),
+    (
+        "NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE",
+        BindSwitches::SIMPLE,
+    ),
+    ("NV_EVENT_BUFFER_HIDDEN_PID", Switch::HIDDEN),
+    ("NV_EVENT_BUFFER_KERNEL_PID", Switch::DRIVER),
+];
 
 #[cfg(test)]
 mod tests {
