@@ -44,6 +44,13 @@ impl Node {
         if description.scheduler {
             self.write(PROOFS, &self.proofs())?;
         }
+        if description.is_old() {
+            let page = format!(
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}\n",
+                description.driver
+            );
+            self.write("/proc/driver/nvidia/version", &page)?;
+        }
         let place = self.path(PLACE)?;
         softmig_fake_node::Node::describe(&place, description)
             .with_context(|| format!("starting the driver of {}", self.name()))
