@@ -32,6 +32,8 @@ const HEARTBEAT: Nanos = 25_000_000;
 /// all of them, and to tell all of them what follows, takes a small part of that.
 const POLL_EVERY: Nanos = 1_000_000;
 const POLL_EVERY_PER_SEAT: Nanos = 20_000;
+/// A GPU that no process has used for so long is let go.
+const UNUSED: Nanos = 300_000_000_000;
 /// The least time for which a GPU is not steered after it could not be.
 const PAUSE: Nanos = 500_000_000;
 
@@ -46,6 +48,8 @@ pub(super) struct GpuState {
     is_steered: bool,
     /// They are not steered before.
     steered_from: Nanos,
+    /// When a process was here last.
+    used: Nanos,
     sessions: BTreeMap<SeatId, Arc<Session>>,
     last_seat: u64,
     /// Processes of jobs with slices that have no seat, as they were seen last.
@@ -83,6 +87,7 @@ impl GpuState {
             steering: Steering::new(now()),
             is_steered: false,
             steered_from: 0,
+            used: now(),
             sessions: BTreeMap::new(),
             last_seat: 0,
             unseated: BTreeMap::new(),
@@ -188,8 +193,19 @@ impl GpuState {
         jobs.into_iter().map(tenant).collect()
     }
 
+    /// Lets go of a GPU that no process has used for long, so that it can be reset, divided by MIG, or get another driver. It is
+    /// opened again when a process wants it.
+    pub(super) fn let_go(&mut self, now: Nanos) {
+        if !self.sessions.is_empty() || !self.unseated.is_empty() {
+            self.used = now;
+        } else if now - self.used > UNUSED && self.scheduler.let_go() {
+            self.is_steered = false;
+        }
+    }
+
     /// The jobs' use of the GPU, and their state.
     pub(super) fn account(&mut self) -> Account {
+        self.let_go(now());
         self.book.add(&self.steering.take_book());
         Account {
             known_for: Duration::from_nanos(u64::try_from(now() - self.since).unwrap_or(0)),

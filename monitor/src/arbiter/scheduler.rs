@@ -141,6 +141,17 @@ impl Scheduler {
         }
     }
 
+    /// Closes the device, unless channels wait. True if it was open.
+    pub(super) fn let_go(&mut self) -> bool {
+        if self.device.is_none() || !self.waiting.is_empty() {
+            return false;
+        }
+        (self.device, self.log) = (None, Log::default());
+        self.open_at = self.open_at.or(Some(Nanos::MIN));
+        info!("GPU {}: no process uses it, and it is closed", name(self.id));
+        true
+    }
+
     /// Why it cannot be steered, if that is known.
     pub(super) fn why_not(&self) -> Option<&str> {
         self.why_not.as_deref()

@@ -489,3 +489,27 @@ fn a_gpu_whose_log_is_silent_is_opened_anew_and_then_not_steered() {
     assert!(!device.waits(channel));
     gpu.end();
 }
+
+#[test]
+fn a_gpu_that_no_process_uses_is_let_go_and_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let (first, id, _) = steered_job(&gpu, 1);
+    first.want();
+    let is_steered = || gpu.account().sharing == Sharing::Scheduler;
+    wait_until("it is steered", is_steered);
+    // One of the test's own, and the GPU's.
+    let open = Arc::strong_count(&device.log);
+    let later = || gpu.state().let_go(now() + 301_000_000_000);
+    later();
+    assert_eq!(Arc::strong_count(&device.log), open, "a process is there");
+    gpu.remove(id);
+    later();
+    assert_eq!(Arc::strong_count(&device.log), open - 1);
+    assert!(!is_steered());
+    let (second, ..) = steered_job(&gpu, 2);
+    second.want();
+    wait_until("it is steered again", is_steered);
+    assert_eq!(Arc::strong_count(&device.log), open);
+    gpu.end();
+}
