@@ -23,7 +23,7 @@ mod switch;
 pub use call::{Error, ErrorKind, Handle};
 pub use clock::now;
 pub use group::{Group, set_time_slice, time_slice};
-pub use switch::Switch;
+pub use switch::{Reading, Switch};
 
 use std::os::fd::OwnedFd;
 
@@ -148,11 +148,11 @@ impl Gpu {
     }
 
     /// Puts what the driver logged since the last call at the end of `to`: when which process's group was on the GPU.
-    /// Tells whether something was lost before.
+    /// Readings of several GPUs within a millisecond are of the same moment.
     ///
     /// # Errors
     /// Returns the error of the driver.
-    pub fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, Error> {
+    pub fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, Error> {
         self.log.read(&self.control, self.client, to)
     }
 

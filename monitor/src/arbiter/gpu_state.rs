@@ -386,7 +386,7 @@ impl GpuState {
         if self.steering.next.is_some_and(|next| next > now) {
             return;
         }
-        let Some(stays) = self.scheduler.stays() else {
+        let Some((at, stays)) = self.scheduler.stays() else {
             return self.stop_steering(now);
         };
         let seats = self.seat_states(now);
@@ -403,7 +403,7 @@ impl GpuState {
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
-        let look = self.steering.look(now, &stays, &seats, &self.unseated);
+        let look = self.steering.look(at, &stays, &seats, &self.unseated);
         for &job in &look.escaped {
             let runs = self.of_job(job).filter(|it| has_worked(it.pid));
             // A driver that was busy may not have taken the call yet.

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
-use softmig_rm::{Channel, Error, ErrorKind, Switch, Untaken};
+use softmig_rm::{Channel, Error, ErrorKind, Reading, Switch, Untaken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -19,15 +19,15 @@ use crate::schedule::Nanos;
 
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
-    /// The log since the last call, and whether something before it was lost.
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error>;
+    /// The log since the last call.
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error>;
 
     /// Lets channels run or wait.
     fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken;
 }
 
 impl Device for softmig_rm::Gpu {
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
         softmig_rm::Gpu::switches(self, to)
     }
 
@@ -148,7 +148,10 @@ impl Scheduler {
         }
         (self.device, self.log) = (None, Log::default());
         self.open_at = self.open_at.or(Some(Nanos::MIN));
-        info!("GPU {}: no process uses it, and it is closed", name(self.id));
+        info!(
+            "GPU {}: no process uses it, and it is closed",
+            name(self.id)
+        );
         true
     }
 
@@ -199,8 +202,8 @@ impl Scheduler {
         before.as_deref() != Some(why)
     }
 
-    /// How each process used the GPU since the last call; `None` where it cannot be known.
-    pub(super) fn stays(&mut self) -> Option<BTreeMap<u32, Stays>> {
+    /// How each process used the GPU from the last call until a moment ago, and that moment; `None` where it cannot be known.
+    pub(super) fn stays(&mut self) -> Option<(Nanos, BTreeMap<u32, Stays>)> {
         self.device()?;
         if self.open_at.is_some() {
             return None;
@@ -211,7 +214,8 @@ impl Scheduler {
                 let why = "it hides whose processes are there: this needs CAP_SYS_ADMIN";
                 (why.into(), Some(Nanos::MAX))
             }
-            Ok(has_lost) => {
+            Ok(Reading { at, has_lost }) => {
+                let at = Nanos::try_from(at).unwrap_or(Nanos::MAX);
                 self.timeouts = 0;
                 if !switches.is_empty() {
                     (self.silent, self.is_anew) = (0, false);
@@ -219,13 +223,13 @@ impl Scheduler {
                 if self.why_not.is_some() {
                     self.can_be_steered();
                 }
-                let stays = self.log.note(&switches, now());
+                let stays = self.log.note(&switches, at);
                 self.log.forget(has_ended);
                 if has_lost {
                     // The lost entries are later than those that are there. A process that came may have left.
                     self.log = Log::default();
                 }
-                return Some(stays);
+                return Some((at, stays));
             }
             Err(error) => {
                 let is_fault = self.is_fault(&error);

@@ -28,6 +28,13 @@ fn channels_that_an_arbiter_left_waiting_are_found_again() {
     scheduler.note(&empty);
 }
 
+fn read() -> Reading {
+    Reading {
+        at: now().unsigned_abs(),
+        has_lost: false,
+    }
+}
+
 /// A device whose log can be read only after it was opened for the second time.
 #[derive(Default)]
 struct Once(Arc<AtomicU32>, u32);
@@ -39,10 +46,10 @@ impl Clone for Once {
 }
 
 impl Device for Once {
-    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
         const INVALID_STATE: u32 = 0x40;
         if self.1 > 0 {
-            return Ok(false);
+            return Ok(read());
         }
         Err(softmig_rm::Error::Refused {
             command: 0,
@@ -70,7 +77,7 @@ fn a_gpu_is_opened_anew_a_minute_after_an_error() {
     let at = scheduler.open_at.unwrap();
     assert!((at - now() - OPEN_AGAIN).abs() < OPEN_AGAIN / 2);
     scheduler.open_at = Some(now());
-    assert_eq!(scheduler.stays(), Some(BTreeMap::new()));
+    assert!(scheduler.stays().unwrap().1.is_empty());
     assert_eq!((scheduler.why_not(), opened.load(Relaxed)), (None, 2));
 }
 
@@ -79,9 +86,9 @@ fn a_gpu_is_opened_anew_a_minute_after_an_error() {
 struct Came(Vec<Switch>);
 
 impl Device for Came {
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
         to.append(&mut self.0);
-        Ok(false)
+        Ok(read())
     }
 
     fn enable(&self, _: &[Channel], _: bool) -> Untaken {
@@ -102,7 +109,7 @@ fn a_process_that_has_ended_is_not_on_the_gpu() {
             at: (now() - MS).unsigned_abs(),
         }]);
         let mut scheduler = Scheduler::with(came, folder.path());
-        let mut was_there = || scheduler.stays().unwrap().contains_key(&process);
+        let mut was_there = || scheduler.stays().unwrap().1.contains_key(&process);
         assert!(was_there(), "until it is seen to have ended");
         thread::sleep(Duration::from_millis(1));
         assert_eq!(was_there(), is_there);
@@ -114,8 +121,8 @@ fn a_process_that_has_ended_is_not_on_the_gpu() {
 struct Refuses(u32, Arc<AtomicU32>);
 
 impl Device for Refuses {
-    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
-        Ok(false)
+    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
+        Ok(read())
     }
 
     fn enable(&self, channels: &[Channel], _: bool) -> Untaken {

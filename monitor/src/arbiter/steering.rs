@@ -46,6 +46,8 @@ pub(super) struct Steering {
     sharing: Sharing,
     /// The time slice that a group has by itself, in microseconds.
     pub(super) default_slice: u64,
+    /// The last look.
+    looked: Nanos,
     /// When to look again; `None` until a process wakes the arbiter.
     pub(super) next: Option<Nanos>,
     /// The processes with a seat at the last look: of one that has gone since then, the log tells once more.
@@ -57,6 +59,7 @@ impl Steering {
         Self {
             sharing: Sharing::new(now),
             default_slice: DEFAULT_SLICE_US,
+            looked: now,
             next: None,
             seated: BTreeMap::new(),
         }
@@ -154,6 +157,7 @@ impl Steering {
             }
         }
         self.sharing.note_others(change, unclaimed);
+        let now = self.advance(now);
         let look = self.sharing.look(now, &observed);
         self.next = look.next;
         look
@@ -165,8 +169,15 @@ impl Steering {
         for one in seats {
             observed.entry(one.job).or_default().unseated += one.pending;
         }
+        let now = self.advance(now);
         self.sharing.look(now, &observed);
         self.next = None;
+    }
+
+    /// The time of a look. The log is read a moment before, and time never goes back.
+    fn advance(&mut self, now: Nanos) -> Nanos {
+        self.looked = self.looked.max(now);
+        self.looked
     }
 
     /// Lets exactly these channels wait, and all others run.

@@ -6,7 +6,7 @@ use crate::arbiter::session::Channels;
 use crate::arbiter::{NotSteered, Sharing};
 use rustix::io::Errno;
 use softmig_region::seat::MOST_CHANNELS;
-use softmig_rm::{Channel, Switch, Untaken};
+use softmig_rm::{Channel, Reading, Switch, Untaken};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
@@ -28,12 +28,15 @@ struct Steered {
 }
 
 impl Device for Steered {
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
         if let Some(status) = self.errors.lock().unwrap().pop() {
             return Err(softmig_rm::Error::Refused { command: 0, status });
         }
         to.append(&mut self.log.lock().unwrap());
-        Ok(false)
+        Ok(Reading {
+            at: now().unsigned_abs(),
+            has_lost: false,
+        })
     }
 
     fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
@@ -500,11 +503,11 @@ fn a_gpu_that_no_process_uses_is_let_go_and_opened_again() {
     wait_until("it is steered", is_steered);
     // One of the test's own, and the GPU's.
     let open = Arc::strong_count(&device.log);
-    let later = || gpu.state().let_go(now() + 301_000_000_000);
-    later();
+    let later = |minutes: Nanos| gpu.state().let_go(now() + minutes * 60_000_000_000);
+    later(6);
     assert_eq!(Arc::strong_count(&device.log), open, "a process is there");
     gpu.remove(id);
-    later();
+    later(12);
     assert_eq!(Arc::strong_count(&device.log), open - 1);
     assert!(!is_steered());
     let (second, ..) = steered_job(&gpu, 2);

@@ -181,7 +181,13 @@ fn control(node: &Node, clients: &mut BTreeMap<u32, Client>, file: c_int, words:
         BIND_SWITCHES => DONE,
         UPDATE_GET => or(client.update_log(object, parameters.get(0)), NOT_FOUND),
         ENABLE_EVENTS => or(client.start_log(node, object), NOT_FOUND),
-        FLUSH => or(client.flush(node, object), NOT_FOUND),
+        // Whose log it is: it is copied for all.
+        FLUSH if client.has_log(object) => {
+            let clients = clients.values_mut();
+            clients.for_each(|client| drop(client.flush(node)));
+            DONE
+        }
+        FLUSH => NOT_FOUND,
         _ => NOT_SUPPORTED,
     }
 }

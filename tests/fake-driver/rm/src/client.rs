@@ -112,10 +112,15 @@ impl Client {
         Some(())
     }
 
+    /// Whether it has a log of this handle.
+    pub(crate) fn has_log(&self, handle: u32) -> bool {
+        self.log.as_ref().is_some_and(|log| log.handle == handle)
+    }
+
     /// Copies what has happened since the last time.
-    pub(crate) fn flush(&mut self, node: &Node, handle: u32) -> Option<()> {
+    pub(crate) fn flush(&mut self, node: &Node) -> Option<()> {
         let device = self.device?;
-        let log = self.log.as_mut().filter(|log| log.handle == handle)?;
+        let log = self.log.as_mut()?;
         let (switches, next, lost) = node.switches(device, log.next?);
         log.next = Some(next);
         (log.lost, log.sequence) = (log.lost + lost, log.sequence + lost);
