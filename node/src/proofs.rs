@@ -164,7 +164,7 @@ impl Proofs {
     /// Adds one, in the place of an older one of the same key.
     pub fn add(&mut self, key: &Key, proof: Proof) {
         self.0
-            .retain(|it| !it.is_of(key) && !(it.is_like(key) && it.is_old()));
+            .retain(|it| !(it.is_of(key) || it.is_like(key) && it.is_old()));
         self.0.push(Proof {
             gpu: key.gpu.clone(),
             driver: key.driver.clone(),

@@ -19,9 +19,12 @@ impl std::fmt::Display for Trouble {
 impl From<softmig_rm::Error> for Trouble {
     fn from(error: softmig_rm::Error) -> Self {
         use softmig_rm::{Error, ErrorKind};
+        /// `NV_ERR_GPU_IS_LOST`, `INVALID_STATE` and `RESET_REQUIRED`: of this GPU now, and not of its kind.
+        const ILL: [u32; 3] = [0x0f, 0x40, 0x62];
         let text = error.to_string();
         match error {
             Error::Io(_) | Error::NoGpu => Self::NotMeasured(text),
+            Error::Refused { status, .. } if ILL.contains(&status) => Self::NotMeasured(text),
             error if error.kind() == ErrorKind::Passing => Self::NotMeasured(text),
             _ => Self::Refused(text),
         }
@@ -44,7 +47,9 @@ mod tests {
         for status in [0x56, 0x1b, 0x57] {
             assert!(matches!(refused(status), Trouble::Refused(_)));
         }
-        assert!(matches!(refused(0x51), Trouble::NotMeasured(_)));
+        for status in [0x51, 0x0f, 0x62] {
+            assert!(matches!(refused(status), Trouble::NotMeasured(_)));
+        }
         let closed = Error::Io(std::io::ErrorKind::PermissionDenied.into());
         assert!(matches!(closed.into(), Trouble::NotMeasured(_)));
         let old = Error::Old("530.30.02".into());

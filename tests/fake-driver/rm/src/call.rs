@@ -183,8 +183,10 @@ fn control(node: &Node, clients: &mut BTreeMap<u32, Client>, file: c_int, words:
         ENABLE_EVENTS => or(client.start_log(node, object), NOT_FOUND),
         // Whose log it is: it is copied for all.
         FLUSH if client.has_log(object) => {
-            let clients = clients.values_mut();
-            clients.for_each(|client| drop(client.flush(node)));
+            for client in clients.values_mut() {
+                // One without a log has nothing to copy.
+                let _ = client.flush(node);
+            }
             DONE
         }
         FLUSH => NOT_FOUND,
