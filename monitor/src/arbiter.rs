@@ -6,7 +6,7 @@
 //!
 //! Processes of jobs with the device gate ask there as well to be let through it (`admissions`).
 //!
-//! Each GPU has a `gpu_state`. Where the GPU's own scheduler can be steered, [`crate::schedule::shares`] decides and `steering` does
+//! Each GPU has a `gpu_state`. `prover` measures whether the GPU's own scheduler can be steered. Where it can, [`crate::schedule::shares`] decides and `steering` does
 //! it. Elsewhere each process keeps its job's cap itself.
 //!
 //! The arbiter keeps nothing but the list of channels that are held. When it ends, processes notice, and the next arbiter begins anew.
@@ -22,6 +22,7 @@ mod gpu_state;
 mod gpus;
 mod other_gpus;
 mod page;
+mod prover;
 mod rate_limit;
 mod refusals;
 mod scheduler;
@@ -34,6 +35,7 @@ mod switch_log;
 mod tenant;
 
 pub use authorizer::{Admission, Authorizer, Client, Jobs};
+pub use prover::OWN_PROGRAM;
 pub use settings::{GpuId, Settings, uuid};
 pub use steering::Unseated;
 pub use tenant::{Account, Member, NotSteered, Seats, Sharing, Tenant};
@@ -45,6 +47,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -65,6 +68,8 @@ pub struct Arbiter {
     /// Readable when it is to end.
     end: Arc<OwnedFd>,
     server: Option<JoinHandle<()>>,
+    /// GPUs are measured as long as it has this.
+    _prover: Option<Sender<()>>,
 }
 
 impl Arbiter {
@@ -78,6 +83,10 @@ impl Arbiter {
         let refusals = Arc::new(Refusals::default());
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let authorizer = Box::new(authorizer);
+        let prover = settings.node.clone().map(|node| {
+            let gpus = Arc::clone(&gpus);
+            prover::start(node, settings.clone(), gpus)
+        });
         let mut server = Server::new(
             (listener, closer),
             settings,
@@ -91,6 +100,7 @@ impl Arbiter {
             refusals,
             end,
             server,
+            _prover: prover.transpose()?,
         })
     }
 
@@ -158,8 +168,7 @@ fn allow_many_files() {
 mod tests {
     use super::*;
     use softmig_node::node::Node;
-    use softmig_node::proofs::Proofs;
-    use softmig_node::proofs::{Failed, Proof, path};
+    use softmig_node::proofs::{Failed, Key, Proof, Proofs, path};
 
     /// A node with a GPU, of which this was measured.
     fn settings(folder: &Path, failed: Option<Failed>) -> Settings {
@@ -175,15 +184,15 @@ mod tests {
             "NVRM version: X 580.159.04 Y\n",
         )
         .unwrap();
-        let mut proofs = Proofs::default();
-        proofs.add(Proof {
-            gpu: "NVIDIA L40S".into(),
-            driver: "580.159.04".into(),
+        let card = softmig_node::gpu::installed(&node.gpus).remove(0);
+        let proof = Proof {
             time: "2026-11-23T12:00:00Z".into(),
             failed,
-        });
-        std::fs::create_dir(&node.lib).unwrap();
-        std::fs::write(path(&node), proofs.text().unwrap()).unwrap();
+            ..Proof::default()
+        };
+        let mut proofs = Proofs::default();
+        proofs.add(&Key::of(&node, &card).unwrap(), proof);
+        proofs.keep(&node).unwrap();
         Settings {
             node: Some(node),
             socket: folder.join("arbiter.sock"),
@@ -197,29 +206,34 @@ mod tests {
         gpu.account().sharing
     }
 
+    fn why(settings: &Settings, id: GpuId) -> String {
+        match sharing(settings, id) {
+            Sharing::Caps(Some(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn what_was_measured_without_effect_means_caps() {
+    fn what_was_measured_without_effect_or_never_means_caps() {
         let folder = tempfile::tempdir().unwrap();
         let failed = Failed {
             step: "hold".into(),
             why: "it ran on".into(),
         };
         let settings = settings(folder.path(), Some(failed));
-        let why = "it ran on (seen 2026-11-23, driver 580.159.04)";
-        let caps = Sharing::Caps(Some(why.into()));
-        assert_eq!(sharing(&settings, [7; 16]), caps);
-        // Of another GPU nothing is known, nor with another driver.
-        assert_eq!(sharing(&settings, [8; 16]), Sharing::Caps(None));
+        let failed = "it ran on (seen 2026-11-23, driver 580.159.04)";
+        assert_eq!(why(&settings, [7; 16]), failed);
+        assert!(why(&settings, [8; 16]).contains("lists no GPU"));
         std::fs::write(folder.path().join("nvidia/version"), "X 590.1\n").unwrap();
-        assert_eq!(sharing(&settings, [7; 16]), Sharing::Caps(None));
+        assert!(why(&settings, [7; 16]).contains("not measured yet"));
     }
 
     #[test]
-    fn what_was_proved_or_cannot_be_read_leaves_it_to_the_driver() {
+    fn what_was_proved_leaves_it_to_the_driver_and_what_cannot_be_read_means_caps() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path(), None);
         assert_eq!(sharing(&settings, [7; 16]), Sharing::Caps(None));
         std::fs::write(path(settings.node.as_ref().unwrap()), "{").unwrap();
-        assert_eq!(sharing(&settings, [7; 16]), Sharing::Caps(None));
+        assert!(why(&settings, [7; 16]).contains("scheduler.json"));
     }
 }

@@ -19,4 +19,10 @@ pub struct Cli {
     /// Print one JSON object (docs/formats.md)
     #[arg(long, requires = "once")]
     pub json: bool,
+    /// Measure whether steering a GPU has effect, and print the figures: the daemon calls this
+    #[arg(long, hide = true, value_name = "UUID")]
+    pub prove: Option<String>,
+    /// Keep a GPU busy as a process of this user: --prove calls this
+    #[arg(long, hide = true, value_name = "USER")]
+    pub prove_load: Option<u32>,
 }

@@ -19,7 +19,7 @@ use softmig_node::node::Node;
 use softmig_node::report as log;
 use softmig_node::usage_socket;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -35,7 +35,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let node = Node::this_machine();
-    let done = if cli.once {
+    if let Some(user) = cli.prove_load {
+        softmig_proof::load(user);
+    }
+    let done = if let Some(uuid) = cli.prove {
+        be_outside().and_then(|()| prove(&uuid))
+    } else if cli.once {
         be_outside().and_then(|()| once(node, cli.json))
     } else {
         be_outside().and_then(|()| daemon(node))
@@ -54,6 +59,15 @@ fn be_outside() -> anyhow::Result<()> {
         "only root is shown all processes; try it with sudo"
     );
     Ok(softmig_node::whole_node::whole_node()?)
+}
+
+/// Measures whether steering this GPU has effect, in a process that does nothing else.
+fn prove(uuid: &str) -> anyhow::Result<ExitCode> {
+    softmig_proof::confine().context("giving up rights")?;
+    let outcome = softmig_proof::prove(uuid, Path::new(arbiter::OWN_PROGRAM));
+    let outcome = outcome.map_err(|trouble| trouble.to_string());
+    println!("{}", serde_json::to_string(&outcome)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Looks and tells.

@@ -12,6 +12,8 @@ pub struct Card {
     pub uuid: Option<Uuid>,
     /// Its name, such as `NVIDIA L40S`.
     pub model: String,
+    /// The version of the firmware that runs the driver's part on the card; `N/A` where the driver does it all by itself.
+    pub firmware: String,
 }
 
 /// All GPUs of this node, in any order; none without a driver.
@@ -37,6 +39,7 @@ fn parse(text: &str) -> Option<Card> {
         minor: value("Device Minor")?.parse().ok()?,
         uuid: value("GPU UUID").and_then(Uuid::parse),
         model: value("Model").unwrap_or_default().to_string(),
+        firmware: value("GPU Firmware").unwrap_or_default().to_string(),
     })
 }
 
@@ -79,12 +82,13 @@ mod tests {
 
     const INFORMATION: &str = "Model: \t\t NVIDIA L40S\nIRQ:   \t\t 63\n\
         GPU UUID: \t GPU-00000000-1111-2222-3333-444444444444\nVideo BIOS: \t 95.02.66.00.02\nBus Type: \t PCIe\n\
-        Bus Location: \t 0000:01:00.0\nDevice Minor: \t 1\nGPU Excluded:\t No\n";
+        Bus Location: \t 0000:01:00.0\nDevice Minor: \t 1\nGPU Firmware: \t 580.159.04\nGPU Excluded:\t No\n";
 
     #[test]
     fn the_drivers_page_is_read() {
         let card = parse(INFORMATION).unwrap();
         assert_eq!((card.minor, card.model.as_str()), (1, "NVIDIA L40S"));
+        assert_eq!(card.firmware, "580.159.04");
         assert_eq!(
             card.uuid.unwrap().as_str(),
             "GPU-00000000-1111-2222-3333-444444444444"

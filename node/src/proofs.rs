@@ -1,10 +1,10 @@
-//! The measurements of steering GPUs by their own schedulers: whether it has effect, for each GPU model and driver
-//! version.
+//! The measurements of steering GPUs by their own schedulers: whether it has effect, for each GPU model, driver version, firmware
+//! and flavour of the kernel modules.
 //!
-//! `softmig check --node` measures it and writes the file. softmig-monitor and `softmig node` read it. Root alone can write
-//! there.
+//! softmig-monitor measures it and writes the file. `softmig check` and `softmig node` read it. Root alone can write there.
 
-use crate::dir::Dir;
+use crate::dir::{Dir, DirError};
+use crate::gpu::Card;
 use crate::node::Node;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -18,20 +18,76 @@ const LONGEST: u64 = 1 << 20;
 /// The version of the file's form.
 const VERSION: u32 = 1;
 
-/// The measurement of one GPU model with one driver version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Proof {
+/// What a measurement holds for: the driver behaves alike for all GPUs of one key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
     /// The model, as the driver names it, such as `NVIDIA L40S`.
     pub gpu: String,
     /// The driver's version.
     pub driver: String,
+    /// [`Card::firmware`].
+    pub firmware: String,
+    /// `open` or `proprietary`: the flavour of the kernel modules.
+    pub module: String,
+}
+
+impl Key {
+    /// That of a card, by what the driver tells now; `None` without a driver.
+    pub fn of(node: &Node, card: &Card) -> Option<Self> {
+        let page = driver_page(node)?;
+        let is_open = page.lines().next()?.contains("Open Kernel Module");
+        Some(Self {
+            gpu: card.model.clone(),
+            driver: version_in(&page)?,
+            firmware: card.firmware.clone(),
+            module: if is_open { "open" } else { "proprietary" }.into(),
+        })
+    }
+}
+
+/// The measurement of one GPU model with one driver version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// [`Key::gpu`].
+    pub gpu: String,
+    /// [`Key::driver`].
+    pub driver: String,
+    /// [`Key::firmware`]; `None` if it was measured by a release that did not ask.
+    #[serde(default)]
+    pub firmware: Option<String>,
+    /// [`Key::module`]; the same.
+    #[serde(default)]
+    pub module: Option<String>,
     /// When, in UTC: `2026-11-23T12:00:00Z`.
     pub time: String,
     /// The part that had no effect; `None` if all had.
     pub failed: Option<Failed>,
+    /// The time slice that a CUDA context has by itself, in microseconds.
+    #[serde(default)]
+    pub slice_us: Option<u64>,
+    /// What a change from one group to another costs, in microseconds of work.
+    #[serde(default)]
+    pub change_us: Option<u64>,
 }
 
 impl Proof {
+    /// Whether it was measured with all of this.
+    pub fn is_of(&self, key: &Key) -> bool {
+        self.is_like(key)
+            && self.firmware.as_ref() == Some(&key.firmware)
+            && self.module.as_ref() == Some(&key.module)
+    }
+
+    /// Whether it was measured with this model and driver.
+    fn is_like(&self, key: &Key) -> bool {
+        (&self.gpu, &self.driver) == (&key.gpu, &key.driver)
+    }
+
+    /// Whether it does not tell with which firmware and modules.
+    fn is_old(&self) -> bool {
+        self.firmware.is_none() || self.module.is_none()
+    }
+
     /// The day on which it was measured.
     pub fn day(&self) -> &str {
         self.time.split('T').next().unwrap_or_default()
@@ -41,7 +97,7 @@ impl Proof {
 /// The part that had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
-    /// The step: `open`, `log`, `slices`, `hold` or `go_on`.
+    /// The step: `open`, `log`, `owner`, `slices`, `hold`, `go_on` or `long`.
     pub step: String,
     /// The figures that show it.
     pub why: String,
@@ -97,18 +153,39 @@ impl Proofs {
         Ok(serde_json::to_string_pretty(&kept)? + "\n")
     }
 
-    /// The measurement of a model with a driver version.
-    pub fn find(&self, gpu: &str, driver: &str) -> Option<&Proof> {
-        self.0
-            .iter()
-            .find(|it| it.gpu == gpu && it.driver == driver)
+    /// The measurement that holds for a GPU. One that does not tell its firmware and modules holds until there is a better one.
+    pub fn find(&self, key: &Key) -> Option<&Proof> {
+        let mut all = self.0.iter();
+        let exact = all.find(|it| it.is_of(key));
+        let mut like = self.0.iter();
+        exact.or_else(|| like.find(|it| it.is_like(key) && it.is_old()))
     }
 
-    /// Adds one, in the place of an older one of the same model and driver.
-    pub fn add(&mut self, proof: Proof) {
+    /// Adds one, in the place of an older one of the same key.
+    pub fn add(&mut self, key: &Key, proof: Proof) {
         self.0
-            .retain(|it| (&it.gpu, &it.driver) != (&proof.gpu, &proof.driver));
-        self.0.push(proof);
+            .retain(|it| !(it.is_of(key) || it.is_like(key) && it.is_old()));
+        self.0.push(Proof {
+            gpu: key.gpu.clone(),
+            driver: key.driver.clone(),
+            firmware: Some(key.firmware.clone()),
+            module: Some(key.module.clone()),
+            ..proof
+        });
+    }
+
+    /// Puts the file in the place of the one that is there.
+    ///
+    /// # Errors
+    /// Says what the system refused.
+    pub fn keep(&self, node: &Node) -> Result<(), DirError> {
+        /// A name before it has its own: the same each time, so that nothing piles up.
+        const NEW: &str = ".scheduler.json.new";
+        let text = self.text().unwrap_or_default();
+        let folder = Dir::make(&node.lib, node.owner)?;
+        folder.remove(NEW)?;
+        folder.create(NEW, 0o644, text.as_bytes())?;
+        folder.rename(NEW, NAME)
     }
 }
 
@@ -119,8 +196,12 @@ pub fn path(node: &Node) -> std::path::PathBuf {
 
 /// The version of the loaded driver, by the first line of its `version` file; `None` without a driver.
 pub fn driver_version(node: &Node) -> Option<String> {
+    version_in(&driver_page(node)?)
+}
+
+fn driver_page(node: &Node) -> Option<String> {
     let folder = node.gpus.parent().unwrap_or(Path::new("/"));
-    version_in(&std::fs::read_to_string(folder.join("version")).ok()?)
+    std::fs::read_to_string(folder.join("version")).ok()
 }
 
 fn version_in(text: &str) -> Option<String> {
@@ -145,37 +226,64 @@ mod tests {
         (folder, node)
     }
 
-    fn proof(driver: &str, failed: Option<&str>) -> Proof {
-        Proof {
+    fn key(driver: &str, firmware: &str) -> Key {
+        Key {
             gpu: "NVIDIA L40S".into(),
             driver: driver.into(),
+            firmware: firmware.into(),
+            module: "open".into(),
+        }
+    }
+
+    fn proof(why: Option<&str>) -> Proof {
+        Proof {
             time: "2026-11-23T12:00:00Z".into(),
-            failed: failed.map(|why| Failed {
+            failed: why.map(|why| Failed {
                 step: "hold".into(),
                 why: why.into(),
             }),
+            ..Proof::default()
         }
     }
 
     #[test]
-    fn what_is_kept_is_read_again_by_model_and_driver() {
+    fn what_is_kept_is_read_again_by_its_key() {
         let (_folder, node) = node();
         assert_eq!(Proofs::read(&node), Ok(Proofs::default()));
         let mut proofs = Proofs::default();
-        proofs.add(proof("580.1", Some("it ran on")));
-        proofs.add(proof("590.2", None));
+        proofs.add(&key("580.1", "580.1"), proof(Some("it ran on")));
+        proofs.add(&key("590.2", "590.2"), proof(None));
         // The newer one counts.
-        proofs.add(proof("580.1", Some("it ran on again")));
-        std::fs::create_dir(&node.lib).unwrap();
-        std::fs::write(path(&node), proofs.text().unwrap()).unwrap();
+        proofs.add(&key("580.1", "580.1"), proof(Some("it ran on again")));
+        proofs.keep(&node).unwrap();
+        proofs.keep(&node).unwrap();
         let read = Proofs::read(&node).unwrap();
         assert_eq!(read.0.len(), 2);
-        let found = read.find("NVIDIA L40S", "580.1").unwrap();
+        let found = read.find(&key("580.1", "580.1")).unwrap();
         assert_eq!(found.failed.as_ref().unwrap().why, "it ran on again");
         assert_eq!(found.day(), "2026-11-23");
-        assert_eq!(read.find("NVIDIA L40S", "590.2").unwrap().failed, None);
-        assert_eq!(read.find("NVIDIA L40S", "600.3"), None);
-        assert_eq!(read.find("NVIDIA H200", "580.1"), None);
+        assert_eq!(read.find(&key("590.2", "590.2")).unwrap().failed, None);
+        assert_eq!(read.find(&key("580.1", "N/A")), None);
+        assert_eq!(read.find(&key("600.3", "600.3")), None);
+        let other = Key {
+            gpu: "NVIDIA H200".into(),
+            ..key("580.1", "580.1")
+        };
+        assert_eq!(read.find(&other), None);
+    }
+
+    #[test]
+    fn a_proof_of_an_earlier_release_holds_until_there_is_a_better_one() {
+        let (_folder, node) = node();
+        std::fs::create_dir(&node.lib).unwrap();
+        let text = r#"{"version":1,"proofs":[{"gpu":"NVIDIA L40S","driver":"580.1","time":"2026-11-23T12:00:00Z","failed":null}]}"#;
+        std::fs::write(path(&node), text).unwrap();
+        let mut proofs = Proofs::read(&node).unwrap();
+        let key = key("580.1", "N/A");
+        let old = proofs.find(&key).unwrap();
+        assert!(!old.is_of(&key) && old.slice_us.is_none());
+        proofs.add(&key, proof(Some("it ran on")));
+        assert!(proofs.find(&key).unwrap().is_of(&key) && proofs.0.len() == 1);
     }
 
     #[test]
@@ -215,5 +323,18 @@ mod tests {
         assert_eq!(version_in(""), None);
         let (_folder, node) = node();
         assert_eq!(driver_version(&node), None);
+        let card = Card {
+            minor: 0,
+            uuid: None,
+            model: "NVIDIA L40S".into(),
+            firmware: "580.159.04".into(),
+        };
+        assert_eq!(Key::of(&node, &card), None);
+        let page =
+            |text| std::fs::write(node.gpus.parent().unwrap().join("version"), text).unwrap();
+        for (text, module) in [(open, "open"), (closed, "proprietary")] {
+            page(text);
+            assert_eq!(Key::of(&node, &card).unwrap().module, module);
+        }
     }
 }

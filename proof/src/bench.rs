@@ -1,22 +1,36 @@
 //! Two programs on a GPU that is there.
 
-use softmig_rm::{Channel, Gpu, now};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use softmig_rm::{Channel, Error, Gpu, Reading};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::program::Program;
-use crate::residence::Residence;
-use crate::steps::{self, Bench, Figures, Outcome, failed};
+use crate::residence::{Residence, Times};
+use crate::rights::{self, OTHER, TO_PROVE};
+use crate::steps::{self, Bench, Outcome, failed};
 use crate::trouble::Trouble;
-use crate::verdict::Phase;
+use crate::verdict::{Phase, Verdict};
 
 /// The time after which a change has its effect.
 const SETTLING: Duration = Duration::from_millis(100);
 
+/// How often the log is read: far more often than it could overflow.
+const READ_EVERY: Duration = Duration::from_millis(50);
+
+/// Lets this process end with the thread that started it, and have no more of root's rights than [`prove`] takes.
+///
+/// # Errors
+/// The system's.
+pub fn confine() -> std::io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    rights::keep(TO_PROVE)
+}
+
 /// Measures on the GPU of this UUID (`GPU-` and so on) whether steering it has effect. Takes some seconds.
 ///
-/// `program` is an executable that keeps a GPU busy when it is called with the word `prove-load` ([`crate::load`]).
+/// `program` is an executable that keeps a GPU busy when it is called with the words `--prove-load USER` ([`crate::load`]).
 ///
 /// # Errors
 /// [`Trouble::NotMeasured`] says why nothing is known.
@@ -26,7 +40,7 @@ pub fn prove(uuid: &str, program: &Path) -> Result<Outcome, Trouble> {
         // Not even the first step.
         Err(Trouble::Refused(why)) => Ok(Outcome {
             failed: Some(failed("open", why)),
-            figures: Figures::default(),
+            ..Outcome::default()
         }),
         done => done,
     }
@@ -43,30 +57,46 @@ impl Pair {
     fn new(uuid: &str, program: &Path) -> Result<Self, Trouble> {
         let id = parse(uuid).ok_or_else(|| Trouble::NotMeasured(format!("{uuid}: no UUID")))?;
         let gpu = Gpu::open(id)?;
-        let start = || Program::start(command(uuid, program));
-        let mut programs = [start()?, start()?];
-        for program in &mut programs {
-            program.wait()?;
+        let start = |user| Program::start(command(uuid, program, user));
+        let mut first = start(0)?;
+        let mut second = start(OTHER)?;
+        first.wait()?;
+        // Where other users may not have the GPU without a job.
+        if second.wait().is_err() {
+            second = start(0)?;
+            second.wait()?;
         }
-        std::thread::sleep(SETTLING);
         Ok(Self {
             gpu,
-            programs,
+            programs: [first, second],
             residence: Residence::default(),
         })
     }
 
-    /// Reads the log up to now. Gives each process's time since `from`, and when now is.
-    fn read(&mut self, from: u64) -> Result<(crate::residence::Times, u64), Trouble> {
+    /// Reads the log up to now. Gives each process's time since `from`, when now is, and whether something before was lost.
+    fn read(&mut self, from: u64) -> Result<(Times, u64, bool), Trouble> {
         let mut switches = Vec::new();
-        let has_lost = self.gpu.switches(&mut switches)?;
-        let to = now();
+        let Reading { at: to, has_lost } = self.gpu.switches(&mut switches)?;
         let times = self.residence.note(&switches, from, to);
         if has_lost {
             self.residence.forget();
-            return Err(Trouble::NotMeasured("the log has lost something".into()));
         }
-        Ok((times, to))
+        Ok((times, to, has_lost))
+    }
+
+    /// The times of all processes from this time on, for so long, and the time then.
+    fn watch(&mut self, from: u64, time: Duration) -> Result<(Times, u64), Trouble> {
+        let (begun, mut all, mut last) = (Instant::now(), Times::default(), from);
+        while let Some(left) = time.checked_sub(begun.elapsed()) {
+            std::thread::sleep(left.min(READ_EVERY));
+            let (times, to, has_lost) = self.read(last)?;
+            if has_lost {
+                return Err(Trouble::NotMeasured("the log has lost something".into()));
+            }
+            all.extend(times);
+            last = to;
+        }
+        Ok((all, last))
     }
 
     fn work(&mut self) -> Result<[u64; 2], Trouble> {
@@ -82,11 +112,11 @@ impl Pair {
 impl Bench for Pair {
     fn measure(&mut self, time: Duration) -> Result<Phase, Trouble> {
         std::thread::sleep(SETTLING);
-        let (_, from) = self.read(0)?;
+        // Whatever was lost before does not matter.
+        let (_, from, _) = self.read(0)?;
         let (start, before) = (Instant::now(), self.work()?);
-        std::thread::sleep(time);
+        let (times, to) = self.watch(from, time)?;
         let (elapsed, after) = (start.elapsed().as_secs_f64(), self.work()?);
-        let (times, to) = self.read(from)?;
         let all = to.saturating_sub(from).max(1) as f64;
         let of = |number| times.of.get(&number).copied().unwrap_or(0) as f64 / all;
         let on_gpu = self.programs.each_ref().map(|it| of(it.number()));
@@ -96,6 +126,7 @@ impl Bench for Pair {
             seconds: elapsed,
             on_gpu,
             others: (everybody - on_gpu[0] - on_gpu[1]).max(0.0),
+            changes: f64::from(times.changes) * 1e9 / all,
             is_hidden: times.is_hidden,
             pace: [pace(0), pace(1)],
         })
@@ -106,11 +137,48 @@ impl Bench for Pair {
         each.try_for_each(|(program, slice)| program.set_slice(slice))
     }
 
+    fn ask_for_others(&mut self) -> Verdict {
+        /// `NV_ERR_INVALID_CLIENT`.
+        const NOT_OWN: u32 = 0x23;
+        let [first, second] = &self.programs;
+        for group in first.groups() {
+            match second.slice_of(group) {
+                Err(Error::Refused { status, .. }) if status == NOT_OWN => {}
+                Err(error) => match error.into() {
+                    Trouble::Refused(why) => {
+                        return Ok(Some(format!(
+                            "of another program's group {why}, not {NOT_OWN:#x}"
+                        )));
+                    }
+                    other => return Err(other),
+                },
+                Ok(_) => {
+                    let why = "a program's file of the driver is answered for another program's channel group";
+                    return Ok(Some(why.into()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn slice(&mut self) -> Result<u64, Trouble> {
+        let [first, _] = &self.programs;
+        let group = first.groups().into_iter().next();
+        let group = group.ok_or_else(|| Trouble::NotMeasured("no channel group".into()))?;
+        Ok(first.slice_of(group)?)
+    }
+
+    fn set_kernel(&mut self, nanos: u64) -> Result<(), Trouble> {
+        self.programs[0].set_kernel(nanos)
+    }
+
+    fn has_other_user(&self) -> bool {
+        self.programs[1].is_of(OTHER)
+    }
+
     fn enable(&mut self, is_on: bool) -> Result<(), Trouble> {
-        let mut refused = self.gpu.enable(&self.first(), is_on).into_iter();
-        refused
-            .next()
-            .map_or(Ok(()), |(_, error)| Err(error.into()))
+        let error = self.gpu.enable(&self.first(), is_on).error;
+        error.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
@@ -121,11 +189,11 @@ impl Drop for Pair {
     }
 }
 
-/// One of the programs, on this GPU alone.
-fn command(uuid: &str, program: &Path) -> Command {
+/// One of the programs, on this GPU alone, as this user's.
+fn command(uuid: &str, program: &Path, user: u32) -> Command {
     let mut command = Command::new(program);
     command
-        .arg("prove-load")
+        .args(["--prove-load", &user.to_string()])
         .env("CUDA_VISIBLE_DEVICES", uuid)
         // No file is kept in a user's home.
         .env("CUDA_CACHE_DISABLE", "1")

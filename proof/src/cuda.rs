@@ -35,7 +35,8 @@ LOOP:
 \0";
 
 /// How long the kernel takes that is launched over and over, in nanoseconds.
-const NANOS: u64 = 500_000;
+pub(crate) static NANOS: AtomicU64 = AtomicU64::new(SHORT);
+pub(crate) const SHORT: u64 = 500_000;
 
 /// The number of queued kernels, so that the GPU always has work.
 const QUEUED: usize = 8;
@@ -161,7 +162,7 @@ impl Spinner {
         self.next += 1;
         // SAFETY: an event of this context. One that was never recorded has come to pass.
         answered("cuEventSynchronize", unsafe { (self.wait)(event) })?;
-        let (mut address, mut nanos) = (self.address, NANOS);
+        let (mut address, mut nanos) = (self.address, NANOS.load(Ordering::SeqCst));
         let mut parameters = [(&raw mut address).cast(), (&raw mut nanos).cast()];
         // SAFETY: the kernel's two parameters, of which the driver makes a copy.
         let launched = unsafe {

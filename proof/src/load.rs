@@ -1,7 +1,7 @@
-//! The program that keeps a GPU busy: what `softmig prove-load` is.
+//! The program that keeps a GPU busy: what `softmig-monitor --prove-load` is.
 //!
 //! It says once by a line which channels it has, and answers each line that it reads with a line: what its kernels have
-//! counted. It ends when its input is closed.
+//! counted. A line with a number says how many nanoseconds each kernel takes from then on. It ends when its input is closed.
 
 use serde::{Deserialize, Serialize};
 use softmig_rm::{Channel, Group};
@@ -9,8 +9,8 @@ use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cuda::{Cuda, Spinner};
-use crate::noted;
+use crate::cuda::{Cuda, NANOS, Spinner};
+use crate::{noted, rights};
 
 /// How long the first kernel may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -46,9 +46,15 @@ impl Hello {
     }
 }
 
-/// Keeps the GPU busy until standard input ends.
-pub fn run() -> ! {
-    let status = match serve() {
+/// Keeps the GPU busy until standard input ends, as this user if it may.
+pub fn run(user: u32) -> ! {
+    // Under the daemon's unit it may not. Then it is one more program of root's.
+    let _ = (user != 0).then(|| rights::become_user(user));
+    let no_rights = rights::keep(rustix::thread::CapabilitySet::empty());
+    let served = no_rights
+        .map_err(|error| error.to_string())
+        .and_then(|()| serve());
+    let status = match served {
         Ok(()) => 0,
         Err(why) => i32::from(say(&Hello::Error(why)).is_ok()),
     };
@@ -64,7 +70,10 @@ fn serve() -> Result<(), String> {
         .map(|(group, channel)| (group.file, group.client, group.handle, channel.handle));
     say(&Hello::Channels(channels.collect()))?;
     for line in std::io::stdin().lock().lines() {
-        line.map_err(|error| error.to_string())?;
+        let line = line.map_err(|error| error.to_string())?;
+        if let Ok(nanos) = line.parse() {
+            NANOS.store(nanos, Ordering::SeqCst);
+        }
         say(&counter.load(Ordering::SeqCst))?;
     }
     Ok(())

@@ -78,19 +78,24 @@ fn channels_of(notes: &[(c_int, Done)]) -> Vec<(Group, Channel)> {
                 let is_it = [client, group.handle, channel.handle].contains(&object);
                 group.client != client || !is_it
             }),
-            Done::Sliced { .. } => {}
+            Done::Sliced { .. } | Done::Computes { .. } => {}
         }
     }
-    found.retain(|(group, _)| {
-        notes.iter().any(|(_, done)| {
-            *done
-                == Done::Sliced {
-                    client: group.client,
-                    group: group.handle,
-                }
+    let is_context = |its: &Group| {
+        let own = |client: u32, group: u32| (client, group) == (its.client, its.handle);
+        notes.iter().any(|&(_, done)| match done {
+            Done::Sliced { client, group } => own(client, group),
+            Done::Computes { client, channel } => (found.iter()).any(|(group, it)| {
+                *it == Channel {
+                    client,
+                    handle: channel,
+                } && own(client, group.handle)
+            }),
+            _ => false,
         })
-    });
-    found
+    };
+    let of_contexts = found.iter().filter(|(group, _)| is_context(group));
+    of_contexts.copied().collect()
 }
 
 #[cfg(test)]
@@ -117,6 +122,7 @@ mod tests {
             made(5, 11),
             // A copy engine's.
             made(6, 12),
+            made(8, 13),
             (7, sliced),
             freed(0xc1, 11),
             // Another client's object of the same number.
@@ -132,6 +138,12 @@ mod tests {
             handle: 10,
         };
         assert_eq!(channels_of(&notes), [(group, channel)]);
+        let computes = Done::Computes {
+            client: 0xc1,
+            channel: 13,
+        };
+        notes.push((7, computes));
+        assert_eq!(channels_of(&notes).len(), 2);
         notes.push(freed(0xc1, 0xc1));
         assert_eq!(channels_of(&notes), []);
     }

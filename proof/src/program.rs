@@ -1,10 +1,11 @@
 //! One of the programs that keep the GPU busy, from outside. It ends when this is dropped.
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use softmig_rm::{Channel, Group, set_time_slice};
+use softmig_rm::{Channel, Error, Group, set_time_slice, time_slice};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -76,13 +77,22 @@ impl Program {
         self.channels.iter().map(|(_, channel)| *channel).collect()
     }
 
+    /// Its kernels take so many nanoseconds from now on.
+    pub(crate) fn set_kernel(&mut self, nanos: u64) -> Result<(), Trouble> {
+        self.ask(&nanos.to_string()).map(drop)
+    }
+
     /// The count so far.
     pub(crate) fn work(&mut self) -> Result<u64, Trouble> {
+        self.ask("")
+    }
+
+    fn ask(&mut self, line: &str) -> Result<u64, Trouble> {
         let questions = self
             .questions
             .as_mut()
             .ok_or_else(|| trouble("has ended"))?;
-        writeln!(questions).map_err(trouble)?;
+        writeln!(questions, "{line}").map_err(trouble)?;
         self.answer(ANSWER)
     }
 
@@ -91,13 +101,30 @@ impl Program {
         serde_json::from_str(&line).map_err(trouble)
     }
 
+    /// Its channel groups.
+    pub(crate) fn groups(&self) -> BTreeSet<Group> {
+        self.channels.iter().map(|(group, _)| *group).collect()
+    }
+
     /// Sets the time slice of its groups, in microseconds.
     pub(crate) fn set_slice(&self, micros: u64) -> Result<(), Trouble> {
-        let groups: BTreeSet<Group> = self.channels.iter().map(|(group, _)| *group).collect();
-        for group in groups {
+        for group in self.groups() {
             set_time_slice(self.file.as_fd(), self.number(), group, micros)?;
         }
         Ok(())
+    }
+
+    /// The time slice of a group, asked for by this program's own file of the driver.
+    pub(crate) fn slice_of(&self, group: Group) -> Result<u64, Error> {
+        let own = self.groups().first().map_or(group.file, |own| own.file);
+        let group = Group { file: own, ..group };
+        time_slice(self.file.as_fd(), self.number(), group)
+    }
+
+    /// Whether it is a process of this user.
+    pub(crate) fn is_of(&self, user: u32) -> bool {
+        let folder = format!("/proc/{}", self.number());
+        std::fs::metadata(folder).is_ok_and(|folder| folder.uid() == user)
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Residence {
 pub(crate) struct Times {
     /// How long each process was on the GPU, in nanoseconds.
     pub(crate) of: BTreeMap<u32, u64>,
+    /// How often one came.
+    pub(crate) changes: u32,
     /// Whether there are processes without their numbers.
     pub(crate) is_hidden: bool,
 }
@@ -26,6 +28,7 @@ impl Residence {
         let mut since = from;
         for switch in switches {
             times.is_hidden |= switch.process == Switch::HIDDEN;
+            times.changes += u32::from(switch.is_start);
             let is_there = self.there.is_none_or(|there| there == switch.process);
             if !switch.is_start && !is_there {
                 // Another one has come before.
@@ -48,6 +51,15 @@ impl Residence {
 }
 
 impl Times {
+    /// Adds those of the part that follows.
+    pub(crate) fn extend(&mut self, next: Times) {
+        for (process, time) in next.of {
+            *self.of.entry(process).or_default() += time;
+        }
+        self.changes += next.changes;
+        self.is_hidden |= next.is_hidden;
+    }
+
     fn add(&mut self, process: Option<u32>, from: u64, to: u64) {
         if let Some(process) = process.filter(|process| *process != Switch::DRIVER) {
             *self.of.entry(process).or_default() += to.saturating_sub(from);

@@ -1,6 +1,6 @@
 //! The steps, in their order.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use softmig_node::proofs::Failed;
 use std::time::Duration;
 
@@ -8,17 +8,23 @@ use crate::trouble::Trouble;
 use crate::verdict::{self, Phase, SLICES, Verdict};
 
 /// The findings about a GPU.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The first step that had no effect; `None` where all had.
     pub failed: Option<Failed>,
+    /// The time slice that a CUDA context has by itself, in microseconds.
+    pub slice_us: Option<u64>,
+    /// What a change from one group to another costs, in microseconds of work.
+    pub change_us: Option<u64>,
     /// The figures until then.
     pub figures: Figures,
 }
 
 /// The figures of each step; `null` for a step that was not reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
+    /// Whether one of the programs was another user's.
+    pub has_other_user: bool,
     /// Nothing was set.
     pub log: Option<Phase>,
     /// With time slices of 8000 and 2000 us.
@@ -27,30 +33,44 @@ pub struct Figures {
     pub hold: Option<Phase>,
     /// With all enabled again.
     pub go_on: Option<Phase>,
+    /// With the first one's channels disabled within a kernel of 100 ms, and with all enabled again.
+    pub long: Option<[Phase; 2]>,
 }
 
 /// Two programs on a GPU.
 pub(crate) trait Bench {
     /// Measures both for this time.
     fn measure(&mut self, time: Duration) -> Result<Phase, Trouble>;
+    /// What is wrong with the driver's answer to one that asks for the other's channel group.
+    fn ask_for_others(&mut self) -> Verdict;
+    /// The time slice that the first one has, in microseconds.
+    fn slice(&mut self) -> Result<u64, Trouble>;
     /// Sets each one's time slice, in microseconds.
     fn set_slices(&mut self, slices: [u64; 2]) -> Result<(), Trouble>;
     /// Lets the first one's channels run or not.
     fn enable(&mut self, is_on: bool) -> Result<(), Trouble>;
+    /// The first one's kernels take so many nanoseconds from now on.
+    fn set_kernel(&mut self, nanos: u64) -> Result<(), Trouble>;
+    /// Whether the second one is another user's.
+    fn has_other_user(&self) -> bool;
 }
 
 /// How long a look takes, and one at what changes slowly.
 const LOOK: Duration = Duration::from_millis(300);
 const LONG_LOOK: Duration = Duration::from_millis(600);
 
+/// A kernel that is far longer than any time slice.
+const LONG_KERNEL: u64 = 100_000_000;
+
 /// Does all steps until one has no effect. The channels are enabled at the end, whatever was seen.
 pub(crate) fn run(bench: &mut impl Bench) -> Result<Outcome, Trouble> {
-    let mut figures = Figures::default();
-    let failed = all(bench, &mut figures);
-    Ok(Outcome {
-        failed: failed?,
-        figures,
-    })
+    let mut outcome = Outcome::default();
+    outcome.figures.has_other_user = bench.has_other_user();
+    outcome.failed = all(bench, &mut outcome)?;
+    let figures = &outcome.figures;
+    let change = figures.slices.as_ref().zip(figures.hold.as_ref());
+    outcome.change_us = change.and_then(|(sliced, held)| verdict::change_us(sliced, held));
+    Ok(outcome)
 }
 
 /// The parts that had no effect.
@@ -61,10 +81,19 @@ pub(crate) fn failed(step: &str, why: String) -> Failed {
     }
 }
 
-fn all(bench: &mut impl Bench, figures: &mut Figures) -> Result<Option<Failed>, Trouble> {
+fn all(bench: &mut impl Bench, outcome: &mut Outcome) -> Result<Option<Failed>, Trouble> {
+    let figures = &mut outcome.figures;
     let log = *figures.log.insert(bench.measure(LOOK)?);
     if let Some(why) = verdict::log(&log)? {
         return Ok(Some(failed("log", why)));
+    }
+    if let Some(why) = bench.ask_for_others()? {
+        return Ok(Some(failed("owner", why)));
+    }
+    match bench.slice() {
+        Ok(slice) => outcome.slice_us = Some(slice),
+        Err(Trouble::Refused(why)) => return Ok(Some(failed("slices", why))),
+        Err(other) => return Err(other),
     }
     if let Some(why) = answered(bench.set_slices(SLICES))? {
         return Ok(Some(failed("slices", why)));
@@ -73,7 +102,7 @@ fn all(bench: &mut impl Bench, figures: &mut Figures) -> Result<Option<Failed>, 
     if let Some(why) = verdict::slices(&sliced)? {
         return Ok(Some(failed("slices", why)));
     }
-    let held = hold(bench, figures, &sliced);
+    let held = hold(bench, &mut figures.hold, &sliced);
     let enabled = answered(bench.enable(true));
     if let Some(why) = held? {
         return Ok(Some(failed("hold", why)));
@@ -82,14 +111,28 @@ fn all(bench: &mut impl Bench, figures: &mut Figures) -> Result<Option<Failed>, 
         return Ok(Some(failed("go_on", why)));
     }
     let after = *figures.go_on.insert(bench.measure(LONG_LOOK)?);
-    Ok(verdict::go_on(&after, &sliced)?.map(|why| failed("go_on", why)))
+    if let Some(why) = verdict::go_on(&after, &sliced)? {
+        return Ok(Some(failed("go_on", why)));
+    }
+    bench.set_kernel(LONG_KERNEL)?;
+    // Until one of them is on the GPU.
+    bench.measure(LOOK)?;
+    let mut there = None;
+    let held = hold(bench, &mut there, &sliced);
+    let enabled = answered(bench.enable(true));
+    if let Some(why) = held?.or(enabled?) {
+        return Ok(Some(failed("long", why)));
+    }
+    let after = bench.measure(LONG_LOOK)?;
+    figures.long = there.map(|there| [there, after]);
+    Ok(verdict::go_on(&after, &sliced)?.map(|why| failed("long", why)))
 }
 
-fn hold(bench: &mut impl Bench, figures: &mut Figures, before: &Phase) -> Verdict {
+fn hold(bench: &mut impl Bench, figures: &mut Option<Phase>, before: &Phase) -> Verdict {
     if let Some(why) = answered(bench.enable(false))? {
         return Ok(Some(why));
     }
-    let held = *figures.hold.insert(bench.measure(LOOK)?);
+    let held = *figures.insert(bench.measure(LOOK)?);
     verdict::hold(&held, before)
 }
 
@@ -118,6 +161,7 @@ mod tests {
         refuses: &'static str,
         /// Another process comes while channels are disabled.
         guest: bool,
+        kernel: u64,
     }
 
     impl Gpu {
@@ -132,6 +176,7 @@ mod tests {
     impl Bench for Gpu {
         fn measure(&mut self, time: Duration) -> Result<Phase, Trouble> {
             let first = match self.slices {
+                _ if self.is_off && self.deaf_to == "long" && self.kernel > 0 => 0.4,
                 _ if self.is_off && self.deaf_to != "hold" => 0.0,
                 _ if self.was_off && !self.is_off && self.deaf_to == "go_on" => 0.0,
                 [0, 0] => 0.5,
@@ -146,9 +191,27 @@ mod tests {
                 seconds: time.as_secs_f64(),
                 on_gpu,
                 others: if self.guest && self.is_off { 0.4 } else { 0.0 },
+                changes: 200.0,
                 is_hidden: false,
                 pace: [first * 1000.0, (1.0 - first) * 1000.0],
             })
+        }
+
+        fn ask_for_others(&mut self) -> Verdict {
+            Ok((self.deaf_to == "owner").then(|| "it was told".into()))
+        }
+
+        fn slice(&mut self) -> Result<u64, Trouble> {
+            Ok(2048)
+        }
+
+        fn set_kernel(&mut self, nanos: u64) -> Result<(), Trouble> {
+            self.kernel = nanos;
+            Ok(())
+        }
+
+        fn has_other_user(&self) -> bool {
+            true
         }
 
         fn set_slices(&mut self, slices: [u64; 2]) -> Result<(), Trouble> {
@@ -170,7 +233,9 @@ mod tests {
         let mut gpu = Gpu::default();
         let outcome = run(&mut gpu).unwrap();
         assert_eq!(outcome.failed, None);
+        assert_eq!((outcome.slice_us, outcome.change_us), (Some(2048), Some(0)));
         let figures = outcome.figures;
+        assert!(figures.has_other_user && figures.long.is_some());
         assert!(figures.log.is_some() && figures.go_on.is_some());
         assert_eq!(figures.slices.unwrap().on_gpu[0], 0.8);
         assert_eq!(figures.hold.unwrap().on_gpu[0], 0.0);
@@ -179,7 +244,7 @@ mod tests {
 
     #[test]
     fn each_step_without_effect_is_found_and_channels_are_enabled_again() {
-        for step in ["log", "slices", "hold", "go_on"] {
+        for step in ["log", "owner", "slices", "hold", "go_on", "long"] {
             let mut gpu = Gpu {
                 deaf_to: step,
                 ..Gpu::default()

@@ -1,11 +1,11 @@
 //! The meaning of a step's figures.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::trouble::Trouble;
 
 /// The figures of both programs for some time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
     /// For how long.
     pub seconds: f64,
@@ -13,6 +13,8 @@ pub struct Phase {
     pub on_gpu: [f64; 2],
     /// The part in which others were.
     pub others: f64,
+    /// How often one came to the GPU in a second.
+    pub changes: f64,
     /// Whether the log has processes without their numbers.
     pub is_hidden: bool,
     /// Rounds of its loop that each did in a second, by its own count.
@@ -114,6 +116,14 @@ pub(crate) fn go_on(phase: &Phase, before: &Phase) -> Verdict {
     Ok((pace < 0.5).then(why))
 }
 
+/// What a change from one program to another costs, in microseconds of work: what both did less, with time slices, than one does
+/// alone.
+pub(crate) fn change_us(sliced: &Phase, alone: &Phase) -> Option<u64> {
+    let done = sliced.pace.iter().sum::<f64>() / alone.pace[1];
+    let cost = (1.0 - done).max(0.0) * 1e6 / sliced.changes;
+    cost.is_finite().then_some(cost.round() as u64)
+}
+
 /// The first one's part.
 fn share([first, second]: [f64; 2]) -> f64 {
     match first + second {
@@ -148,6 +158,7 @@ mod tests {
         seconds: 0.6,
         on_gpu: [0.782, 0.203],
         others: 0.0,
+        changes: 200.0,
         is_hidden: false,
         pace: [769.0, 189.0],
     };
@@ -208,6 +219,13 @@ mod tests {
             why.ends_with("the other had 0 % of its pace before"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn a_change_costs_the_work_that_is_missing() {
+        let alone = phase([0.0, 1.0], [0.0, 1000.0]);
+        assert_eq!(change_us(&SLICED, &alone), Some(210));
+        assert_eq!(change_us(&alone, &alone), None);
     }
 
     #[test]

@@ -107,10 +107,11 @@ int switches_read(uint8_t *into, int most, double *flush_us, uint64_t *dropped) 
     if (status) return -1;
     for (uint32_t put = header->put; next != put && count < most; next = next + 1 == capacity ? 0 : next + 1)
         memcpy(into + count++ * sizeof records->change, records[next].change, sizeof records->change);
+    // The call below sets it to zero.
+    *dropped = header->dropped;
     // Only this makes room for more.
     uint32_t read[2] = {next, 0};
     if (count) control(BUFFER, NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET, read, sizeof read);
-    *dropped = header->dropped;
     return count;
 }
 

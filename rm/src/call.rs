@@ -22,6 +22,17 @@ pub enum Error {
     /// No GPU has this UUID.
     #[error("the driver shows no GPU with this UUID")]
     NoGpu,
+    /// The driver of this version has other structures.
+    #[error("the driver is {0}, and its scheduler can be steered from {OLDEST} on")]
+    Old(String),
+    /// The driver does not give its log of context switches.
+    #[error("the driver gives no log of context switches: {reason} (status {status:#x})")]
+    NoLog {
+        /// Its own reason, in words.
+        reason: &'static str,
+        /// The driver's `NV_STATUS`.
+        status: u32,
+    },
     /// The driver refused, by a status of its own.
     #[error("the driver answered {command:#x} with status {status:#x}")]
     Refused {
@@ -32,13 +43,33 @@ pub enum Error {
     },
 }
 
+/// The first release with the structures of today.
+pub(crate) const OLDEST: u32 = 535;
+
+/// What an [`Error`] means for what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The same call may succeed a moment later.
+    Passing,
+    /// The object does not exist, or is not the client's.
+    Gone,
+    /// The driver does not do it.
+    Refused,
+}
+
+/// `NV_ERR_TIMEOUT`.
+const TIMEOUT: u32 = 0x65;
+
 impl Error {
-    /// Whether the same call may succeed a moment later.
+    /// What it means for what comes next.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
+    pub fn kind(&self) -> ErrorKind {
         // NV_ERR_BUSY_RETRY, IN_USE, INSUFFICIENT_RESOURCES, NO_MEMORY, NOT_READY, STATE_IN_USE, SIGNAL_PENDING, TIMEOUT and
         // TIMEOUT_RETRY.
-        const PASSING: [u32; 9] = [0x03, 0x17, 0x1a, 0x51, 0x55, 0x63, 0x64, 0x65, 0x66];
+        const PASSING: [u32; 9] = [0x03, 0x17, 0x1a, 0x51, 0x55, 0x63, 0x64, TIMEOUT, 0x66];
+        // NV_ERR_INVALID_CHANNEL, INVALID_CLIENT, INVALID_OBJECT, INVALID_OBJECT_HANDLE, INVALID_OBJECT_PARENT and
+        // OBJECT_NOT_FOUND.
+        const GONE: [u32; 6] = [0x21, 0x23, 0x31, 0x33, 0x36, 0x57];
         use rustix::io::Errno;
         const PASSING_IO: [Errno; 5] = [
             Errno::INTR,
@@ -47,13 +78,23 @@ impl Error {
             Errno::MFILE,
             Errno::NFILE,
         ];
+        let is_passing_io =
+            |error| Errno::from_io_error(error).is_some_and(|errno| PASSING_IO.contains(&errno));
         match self {
-            Self::Io(error) => {
-                Errno::from_io_error(error).is_some_and(|errno| PASSING_IO.contains(&errno))
-            }
-            Self::NoGpu => false,
-            Self::Refused { status, .. } => PASSING.contains(status),
+            Self::Io(error) if is_passing_io(error) => ErrorKind::Passing,
+            Self::Refused { status, .. } | Self::NoLog { status, .. } => match status {
+                status if PASSING.contains(status) => ErrorKind::Passing,
+                status if GONE.contains(status) => ErrorKind::Gone,
+                _ => ErrorKind::Refused,
+            },
+            Self::Io(_) | Self::NoGpu | Self::Old(_) => ErrorKind::Refused,
         }
+    }
+
+    /// Whether the GPU gave no answer. A single time-out passes; a GPU that never answers again has no other status either.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == TIMEOUT)
     }
 }
 
@@ -62,7 +103,7 @@ impl Error {
 /// # Safety
 ///
 /// The driver reads and writes `size_of::<Self>()` bytes for this command, and any bytes are a value of it.
-pub(crate) unsafe trait Control {
+pub(crate) unsafe trait Control: Copy {
     /// Its number.
     const COMMAND: u32;
 }
@@ -121,9 +162,51 @@ const CONTROL: Opcode = opcode::read_write::<ControlCall>(b'F', 0x2a);
 const ALLOCATE: Opcode = opcode::read_write::<AllocateCall>(b'F', 0x2b);
 const MAP: Opcode = opcode::read_write::<MapCall>(b'F', 0x4e);
 
-const _: () = assert!(CONTROL == 0xc020_462a);
-const _: () = assert!(ALLOCATE == 0xc020_462b);
-const _: () = assert!(MAP == 0xc038_464e);
+/// A structure with room behind it. Of an allocation's structure the driver reads and writes as many bytes as its own release
+/// has, and later releases added fields.
+#[repr(C)]
+struct Roomy<T> {
+    parameters: T,
+    room: [u8; 256],
+}
+
+impl<T: Copy> Roomy<T> {
+    /// Lets the driver have a copy by its address.
+    fn lend<R>(parameters: &mut T, call: impl FnOnce(u64) -> R) -> R {
+        let mut roomy = Self {
+            parameters: *parameters,
+            room: [0; 256],
+        };
+        let done = call(std::ptr::from_mut(&mut roomy).expose_provenance() as u64);
+        *parameters = roomy.parameters;
+        done
+    }
+}
+
+#[cfg(test)]
+layout! {
+    FreeCall is "NVOS00_PARAMETERS" { client: "hRoot", parent: "hObjectParent", object: "hObjectOld", status: "status" }
+    ControlCall is "NVOS54_PARAMETERS" {
+        client: "hClient", object: "hObject", command: "cmd", flags: "flags", parameters: "params", size: "paramsSize",
+        status: "status"
+    }
+    AllocateCall is "NVOS21_PARAMETERS" {
+        client: "hRoot", parent: "hObjectParent", object: "hObjectNew", class: "hClass", parameters: "pAllocParms",
+        size: "paramsSize", status: "status"
+    }
+    MapCall is "nv_ioctl_nvos33_parameters_with_fd" {
+        client: "params.hClient", device: "params.hDevice", memory: "params.hMemory", offset: "params.offset",
+        length: "params.length", address: "params.pLinearAddress", status: "params.status", flags: "params.flags", file: "fd"
+    }
+}
+
+#[cfg(test)]
+pub(crate) const CALLS: [(&str, Opcode); 4] = [
+    ("NV_ESC_RM_FREE", FREE),
+    ("NV_ESC_RM_CONTROL", CONTROL),
+    ("NV_ESC_RM_ALLOC", ALLOCATE),
+    ("NV_ESC_RM_MAP_MEMORY", MAP),
+];
 
 /// Tells an object of the client something.
 pub(crate) fn control<T: Control>(
@@ -132,15 +215,10 @@ pub(crate) fn control<T: Control>(
     object: Handle,
     parameters: &mut T,
 ) -> Result<(), Error> {
-    let address = std::ptr::from_mut(parameters) as u64;
-    raw_control(
-        file.as_fd(),
-        client,
-        object,
-        T::COMMAND,
-        address,
-        size_of::<T>(),
-    )
+    let size = size_of::<T>();
+    Roomy::lend(parameters, |address| {
+        raw_control(file.as_fd(), client, object, T::COMMAND, address, size)
+    })
 }
 
 /// The same without parameters.
@@ -185,7 +263,7 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Error> {
 }
 
 /// Makes an object of a class, with this handle, or one of the driver's choice for 0. Gives the handle.
-pub(crate) fn allocate<T>(
+pub(crate) fn allocate<T: Copy>(
     file: impl AsFd,
     client: Handle,
     parent: Handle,
@@ -193,23 +271,23 @@ pub(crate) fn allocate<T>(
     class: u32,
     parameters: &mut T,
 ) -> Result<Handle, Error> {
-    let has_any = size_of::<T>() > 0;
-    let address = std::ptr::from_mut(parameters) as u64;
-    let mut call = AllocateCall {
-        client,
-        parent,
-        object,
-        class,
-        parameters: if has_any { address } else { 0 },
-        size: size_of::<T>() as u32,
-        status: 0,
-    };
-    // SAFETY: the call's own structure; the parameters that it names live through the call.
-    let updater = unsafe { Updater::<ALLOCATE, AllocateCall>::new(&mut call) };
-    // SAFETY: as above.
-    let done = unsafe { ioctl(file, updater) };
-    finish(done, class, call.status)?;
-    Ok(call.object)
+    Roomy::lend(parameters, |address| {
+        let mut call = AllocateCall {
+            client,
+            parent,
+            object,
+            class,
+            parameters: if size_of::<T>() > 0 { address } else { 0 },
+            size: size_of::<T>() as u32,
+            status: 0,
+        };
+        // SAFETY: the call's own structure; the parameters that it names live through the call.
+        let updater = unsafe { Updater::<ALLOCATE, AllocateCall>::new(&mut call) };
+        // SAFETY: as above.
+        let done = unsafe { ioctl(file, updater) };
+        finish(done, class, call.status)?;
+        Ok(call.object)
+    })
 }
 
 /// Ends an object.
@@ -281,5 +359,35 @@ fn finish(done: rustix::io::Result<()>, command: u32, status: u32) -> Result<(),
         Ok(())
     } else {
         Err(Error::Refused { command, status })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_comes_next() {
+        let kind = |status| Error::Refused { command: 1, status }.kind();
+        assert_eq!(kind(0x03), ErrorKind::Passing);
+        assert_eq!(kind(0x57), ErrorKind::Gone);
+        // NV_ERR_NOT_SUPPORTED, INSUFFICIENT_PERMISSIONS, INVALID_ARGUMENT, GPU_IS_LOST and RESET_REQUIRED.
+        for status in [0x56, 0x1b, 0x1f, 0x0f, 0x62] {
+            assert_eq!(kind(status), ErrorKind::Refused);
+        }
+        let io = |error: rustix::io::Errno| Error::Io(error.into()).kind();
+        assert_eq!(io(rustix::io::Errno::NOMEM), ErrorKind::Passing);
+        assert_eq!(io(rustix::io::Errno::NODEV), ErrorKind::Refused);
+    }
+
+    #[test]
+    fn a_driver_with_a_longer_structure_writes_into_the_room() {
+        let mut parameters = 7u64;
+        Roomy::lend(&mut parameters, |address| {
+            let place: *mut u8 = std::ptr::with_exposed_provenance_mut(address as usize);
+            // SAFETY: within the structure and the room behind it.
+            unsafe { std::ptr::write_bytes(place, 0xff, 8 + 256) };
+        });
+        assert_eq!(parameters, u64::MAX);
     }
 }

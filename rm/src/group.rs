@@ -79,6 +79,7 @@ fn check(file: BorrowedFd<'_>) -> Result<(), Error> {
 
 /// `NVA06C_CTRL_TIMESLICE_PARAMS`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct SetTimeSlice(u64);
 
 // SAFETY: the structure that this command takes.
@@ -88,9 +89,21 @@ unsafe impl Control for SetTimeSlice {
 
 /// `NVA06C_CTRL_GET_TIMESLICE_PARAMS`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct GetTimeSlice(u64);
 
 // SAFETY: the structure that this command takes.
 unsafe impl Control for GetTimeSlice {
     const COMMAND: u32 = 0xa06c_0104;
 }
+
+#[cfg(test)]
+layout! {
+    SetTimeSlice is "NVA06C_CTRL_TIMESLICE_PARAMS" {}
+}
+
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, u32)] = &[
+    ("NVA06C_CTRL_CMD_SET_TIMESLICE", SetTimeSlice::COMMAND),
+    ("NVA06C_CTRL_CMD_GET_TIMESLICE", GetTimeSlice::COMMAND),
+];

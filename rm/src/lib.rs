@@ -11,20 +11,23 @@
 //! The numbers and structures are the driver's own, named in NVIDIA's open kernel modules (MIT licence); those of
 //! releases 535 to 595 are alike. What a driver does not know it refuses, and then there is an [`Error`].
 
+#[cfg(test)]
+#[macro_use]
+mod abi;
 mod call;
 mod clock;
 mod group;
 mod log;
 mod switch;
 
-pub use call::{Error, Handle};
+pub use call::{Error, ErrorKind, Handle};
 pub use clock::now;
 pub use group::{Group, set_time_slice, time_slice};
-pub use switch::Switch;
+pub use switch::{Reading, Switch};
 
 use std::os::fd::OwnedFd;
 
-use call::{Control, allocate, control, open};
+use call::{Control, OLDEST, allocate, control, open};
 use log::Log;
 
 /// A channel of some process.
@@ -49,6 +52,29 @@ const NV20_SUBDEVICE_0: u32 = 0x2080;
 const DEVICE: Handle = 0x5c00_0001;
 const SUBDEVICE: Handle = 0x5c00_0002;
 
+/// Channels that are not as they should be.
+#[derive(Debug, Default)]
+pub struct Untaken {
+    /// They no longer exist, or are of another GPU.
+    pub gone: Vec<Channel>,
+    /// All other channels for which the driver did not take the call.
+    pub rest: Vec<Channel>,
+    /// Why, of one of `rest`, or else of `gone`.
+    pub error: Option<Error>,
+}
+
+impl Untaken {
+    fn add(&mut self, channels: &[Channel], error: Error) {
+        if error.kind() == ErrorKind::Gone {
+            self.gone.extend(channels);
+            self.error.get_or_insert(error);
+        } else {
+            self.rest.extend(channels);
+            self.error = Some(error);
+        }
+    }
+}
+
 /// A GPU, as one client of the driver has it.
 #[derive(Debug)]
 pub struct Gpu {
@@ -65,6 +91,8 @@ impl Gpu {
     /// # Errors
     /// If the driver or the GPU is not there, this is not root, or the driver does not know one of the calls.
     pub fn open(uuid: [u8; 16]) -> Result<Self, Error> {
+        // An older driver writes its answers elsewhere, so that all that it refuses seems to be done.
+        check_version(&std::fs::read_to_string(VERSION).map_err(Error::Io)?)?;
         let control = open("nvidiactl")?;
         // The driver shows the GPUs of which a device file is open.
         let mut missing = Error::NoGpu;
@@ -120,35 +148,47 @@ impl Gpu {
     }
 
     /// Puts what the driver logged since the last call at the end of `to`: when which process's group was on the GPU.
-    /// Tells whether something was lost before.
+    /// Readings of several GPUs within a millisecond are of the same moment.
     ///
     /// # Errors
     /// Returns the error of the driver.
-    pub fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, Error> {
+    pub fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, Error> {
         self.log.read(&self.control, self.client, to)
     }
 
-    /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later. Gives the
-    /// channels that the driver would not take, with its error: those of a process that has ended, or of another GPU, and all
-    /// where [`Error::may_pass`]. All others are as they should be.
-    pub fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<(Channel, Error)> {
-        let mut refused = Vec::new();
+    /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later. All channels are
+    /// as they should be but for those that it gives.
+    pub fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+        let mut untaken = Untaken::default();
         for some in channels.chunks(MOST_CHANNELS) {
-            match (some, self.disable(some, !is_on)) {
-                (_, Ok(())) => {}
-                (&[channel], Err(error)) => refused.push((channel, error)),
-                // A channel that no longer exists makes the whole call fail, after it had its effect on those before.
-                (some, Err(_)) => refused.extend(some.iter().filter_map(|&channel| {
-                    if !is_on {
-                        // One that is told to wait twice does not run after one call (seen on H100s with 580).
-                        let _ = self.disable(&[channel], false);
+            // A GPU that does not answer takes seconds for each call.
+            if untaken.error.as_ref().is_some_and(Error::is_timeout) {
+                untaken.rest.extend(some);
+                continue;
+            }
+            let Err(error) = self.disable(some, !is_on) else {
+                continue;
+            };
+            // It had its effect on some of them. The driver counts how often each is to wait (research/gpu-time.md).
+            let undo = |some: &[Channel]| {
+                if !is_on && !error.is_timeout() {
+                    let _ = self.disable(some, false);
+                }
+            };
+            if some.len() > 1 && error.kind() == ErrorKind::Gone {
+                // One that no longer exists made the whole call fail.
+                for one in some.chunks(1) {
+                    undo(one);
+                    if let Err(error) = self.disable(one, !is_on) {
+                        untaken.add(one, error);
                     }
-                    let error = self.disable(&[channel], !is_on).err()?;
-                    Some((channel, error))
-                })),
+                }
+            } else {
+                undo(some);
+                untaken.add(some, error);
             }
         }
-        refused
+        untaken
     }
 
     fn disable(&self, channels: &[Channel], is_off: bool) -> Result<(), Error> {
@@ -162,6 +202,22 @@ impl Gpu {
             (*client, *handle) = (channel.client, channel.handle);
         }
         control(&self.control, self.client, SUBDEVICE, &mut parameters)
+    }
+}
+
+/// Where the driver tells its version.
+const VERSION: &str = "/proc/driver/nvidia/version";
+
+/// Fails by the driver's page where it is too old.
+fn check_version(page: &str) -> Result<(), Error> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+    let mut words = page.lines().next().unwrap_or_default().split_whitespace();
+    let version = words.find(|word| word.contains('.') && word.split('.').all(is_number));
+    let first: Option<u32> = version.and_then(|version| version.split('.').next()?.parse().ok());
+    match (version, first) {
+        (Some(version), Some(first)) if first < OLDEST => Err(Error::Old(version.to_owned())),
+        // One that says nothing of itself is taken for a later one.
+        _ => Ok(()),
     }
 }
 
@@ -244,9 +300,33 @@ unsafe impl Control for DisableChannels {
     const COMMAND: u32 = 0x2080_110b;
 }
 
-const _: () = assert!(size_of::<DeviceParameters>() == 56);
-const _: () = assert!(size_of::<GidInfo>() == 268);
-const _: () = assert!(size_of::<DisableChannels>() == 536);
+#[cfg(test)]
+layout! {
+    DeviceParameters is "NV0080_ALLOC_PARAMETERS" {
+        number: "deviceId", client_share: "hClientShare", target_client: "hTargetClient", target_device: "hTargetDevice",
+        flags: "flags", va_space: "vaSpaceSize", va_mode: "vaMode"
+    }
+    GidInfo is "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS" { index: "index", flags: "flags", length: "length", data: "data" }
+    DisableChannels is "NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS" {
+        is_off: "bDisable", count: "numChannels", only_scheduling: "bOnlyDisableScheduling", rewind: "bRewindGpPut",
+        event: "pRunlistPreemptEvent", clients: "hClientList", channels: "hChannelList"
+    }
+}
+
+#[cfg(test)]
+const NUMBERS: &[(&str, u32)] = &[
+    ("NV01_DEVICE_0", NV01_DEVICE_0),
+    ("NV20_SUBDEVICE_0", NV20_SUBDEVICE_0),
+    ("NV2080_CTRL_CMD_GPU_GET_GID_INFO", GidInfo::COMMAND),
+    (
+        "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS",
+        DisableChannels::COMMAND,
+    ),
+    (
+        "NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES",
+        MOST_CHANNELS as u32,
+    ),
+];
 
 #[cfg(test)]
 mod tests {
@@ -258,6 +338,22 @@ mod tests {
         // On a machine with GPUs none has this UUID; on one without a driver the device file is missing.
         let error = Gpu::open([0xa5; 16]).unwrap_err();
         assert!(matches!(error, Error::Io(_) | Error::NoGpu), "{error}");
+    }
+
+    #[test]
+    fn an_old_driver_is_told_by_its_version() {
+        let check = |version: &str| {
+            let page =
+                format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Release\n");
+            check_version(&page)
+        };
+        let error = check("530.30.02").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the driver is 530.30.02, and its scheduler can be steered from 535 on"
+        );
+        assert!(check("535.43.02").is_ok() && check("1000.1").is_ok());
+        assert!(check_version("").is_ok());
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::call::{Control, Error, Handle, allocate, command, control, open, prepare_map};
 use crate::clock::{Clock, now};
-use crate::switch::Switch;
+use crate::switch::{Reading, Switch};
 
 const NV01_MEMORY_DEVICELESS: u32 = 0x90ce;
 const NV_EVENT_BUFFER: u32 = 0x90cd;
@@ -17,10 +18,15 @@ const HEADER: Handle = 0x5c00_0003;
 const RECORDS: Handle = 0x5c00_0004;
 const BUFFER: Handle = 0x5c00_0005;
 
-/// How many records there is room for: those of some seconds where jobs change as fast as they can.
-const COUNT: u32 = 32_768;
+/// How many records there is room for: those of half a second where jobs change as fast as they can. The driver wants one piece of
+/// memory for them, and a machine that runs for long has none that is large.
+const COUNT: u32 = 4096;
 const RECORD: usize = 32;
 const HEADER_SIZE: usize = 4096;
+
+/// What is read later than this after the last reading may lack something: the GPU's own buffer is small, and on older GPUs
+/// nothing tells that it was full.
+const LATEST: u64 = 500_000_000;
 
 /// The log of one GPU.
 #[derive(Debug)]
@@ -28,8 +34,12 @@ pub(crate) struct Log {
     header: MmapRaw,
     records: MmapRaw,
     next: u32,
-    /// How many were lost.
+    /// The number of the last record.
+    sequence: Option<u16>,
+    /// How many were lost of those that are there now.
     lost: u64,
+    /// When the last reading began.
+    read: u64,
     clock: Clock,
 }
 
@@ -54,8 +64,13 @@ impl Log {
             all_users: 1,
             ..BindSwitches::default()
         };
-        let clock = Clock::new(now());
-        control(file, client, subdevice, &mut bind)?;
+        let begin = now();
+        if let Err(error) = control(file, client, subdevice, &mut bind) {
+            return Err(match (error, bind.reason()) {
+                (Error::Refused { status, .. }, Some(reason)) => Error::NoLog { reason, status },
+                (error, _) => error,
+            });
+        }
         let mut enable = EnableEvents {
             is_on: 1,
             padding: [0; 3],
@@ -66,8 +81,10 @@ impl Log {
             header,
             records,
             next: 0,
+            sequence: None,
             lost: 0,
-            clock,
+            read: begin,
+            clock: Clock::new(begin),
         })
     }
 
@@ -77,17 +94,24 @@ impl Log {
         file: &OwnedFd,
         client: Handle,
         to: &mut Vec<Switch>,
-    ) -> Result<bool, Error> {
-        let begin = now();
-        command(file, client, BUFFER, FLUSH)?;
+    ) -> Result<Reading, Error> {
+        let begin = flush(file, client)?;
         let put = self.word(4) % COUNT;
         let (was, before) = (self.next, to.len());
+        let is_late = begin.saturating_sub(self.read) > LATEST;
+        self.read = begin;
+        let mut has_lost = is_late && was != put;
         while self.next != put {
-            to.extend(self.record(self.next));
+            let record = self.record(self.next);
+            has_lost |= !record.follows(self.sequence);
+            self.sequence = Some(record.sequence);
+            to.extend(record.switch());
             self.next = (self.next + 1) % COUNT;
         }
         let found = to.get_mut(before..).unwrap_or_default();
         self.clock.convert(found, begin, now());
+        // The next call sets it to zero.
+        has_lost |= self.lost() != self.lost;
         if self.next != was {
             let mut update = UpdateGet {
                 records: self.next,
@@ -95,8 +119,16 @@ impl Log {
             };
             control(file, client, BUFFER, &mut update)?;
         }
-        let lost = u64::from(self.word(16)) | u64::from(self.word(20)) << 32;
-        Ok(std::mem::replace(&mut self.lost, lost) != lost)
+        self.lost = self.lost();
+        Ok(Reading {
+            at: begin,
+            has_lost,
+        })
+    }
+
+    /// How many found no room since the driver was told what was read.
+    fn lost(&self) -> u64 {
+        u64::from(self.word(16)) | u64::from(self.word(20)) << 32
     }
 
     /// A word of the buffer's header.
@@ -106,14 +138,29 @@ impl Log {
         unsafe { ptr::read_volatile(place) }
     }
 
-    fn record(&self, number: u32) -> Option<Switch> {
+    fn record(&self, number: u32) -> Record {
         let place = self.records.as_ptr();
         let place = place
             .wrapping_add(number as usize * RECORD)
             .cast::<Record>();
         // SAFETY: within what is mapped as long as `self` lives, aligned, and any bytes are a record.
-        unsafe { ptr::read_volatile(place) }.switch()
+        unsafe { ptr::read_volatile(place) }
     }
+}
+
+/// Has the driver copy what the GPUs' own buffers have. Tells when that began.
+fn flush(file: &OwnedFd, client: Handle) -> Result<u64, Error> {
+    /// When the last one of this process began. One call is for all GPUs, whichever client makes it, and takes the locks of all: so
+    /// those that want it at about the same time share one.
+    static LAST: Mutex<u64> = Mutex::new(0);
+    const SAME_TIME: u64 = 1_000_000;
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let begin = now();
+    if begin - *last > SAME_TIME {
+        command(file, client, BUFFER, FLUSH)?;
+        *last = begin;
+    }
+    Ok(*last)
 }
 
 /// Memory that the driver writes and this process reads.
@@ -157,6 +204,12 @@ struct Record {
 }
 
 impl Record {
+    /// Whether nothing is missing after the one of this number. The driver counts records without room, and on newer GPUs those
+    /// that the GPU itself lost.
+    fn follows(&self, last: Option<u16>) -> bool {
+        last.is_none_or(|last| self.sequence == last.wrapping_add(1))
+    }
+
     /// By the GPU's clock.
     fn switch(self) -> Option<Switch> {
         /// `NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START` and `_END`.
@@ -250,6 +303,19 @@ struct BindSwitches {
 impl BindSwitches {
     /// When a group came and when it left, and nothing between.
     const SIMPLE: u32 = 1;
+
+    /// Why the driver refuses it, in words (`NV2080_CTRL_GR_FECS_BIND_REASON_CODE`).
+    fn reason(&self) -> Option<&'static str> {
+        Some(match self.reason {
+            0 => return None,
+            1 => "the GPU is too old",
+            2 => "it is not enabled on this GPU",
+            3 => "it is not enabled",
+            4 => "it wants an administrator",
+            5 => "it wants a capability, or profiling to be enabled for this virtual GPU",
+            _ => "for a reason that is not known here",
+        })
+    }
 }
 
 // SAFETY: the structure that this command takes.
@@ -259,6 +325,7 @@ unsafe impl Control for BindSwitches {
 
 /// `NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct EnableEvents {
     is_on: u8,
     padding: [u8; 3],
@@ -277,6 +344,7 @@ unsafe impl Control for EnableEvents {
 
 /// `NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET_PARAMS`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct UpdateGet {
     records: u32,
     rest: u32,
@@ -288,9 +356,52 @@ unsafe impl Control for UpdateGet {
 }
 
 const _: () = assert!(size_of::<Record>() == RECORD);
-const _: () = assert!(size_of::<MemoryParameters>() == 128);
-const _: () = assert!(size_of::<BufferParameters>() == 72);
-const _: () = assert!(size_of::<BindSwitches>() == 24);
+
+#[cfg(test)]
+layout! {
+    MemoryParameters is "NV_MEMORY_ALLOCATION_PARAMS" {
+        owner: "owner", kind: "type", flags: "flags", attributes: "attr", attributes_2: "attr2", size: "size",
+        alignment: "alignment", offset: "offset", limit: "limit", address: "address", va_space: "hVASpace", tag: "tag",
+        numa_node: "numaNode"
+    }
+    BufferParameters is "NV_EVENT_BUFFER_ALLOC_PARAMETERS" {
+        header_address: "bufferHeader", records_address: "recordBuffer", record_size: "recordSize", record_count: "recordCount",
+        data_address: "vardataBuffer", data_size: "vardataBufferSize", records_threshold: "recordsFreeThreshold",
+        notification: "notificationHandle", data_threshold: "vardataFreeThreshold", subdevice: "hSubDevice", flags: "flags",
+        header: "hBufferHeader", records: "hRecordBuffer", data: "hVardataBuffer"
+    }
+    BindSwitches is "NV2080_CTRL_GR_FECS_BIND_EVTBUF_FOR_UID_V2_PARAMS" {
+        buffer: "hEventBuffer", record_size: "recordSize", detail: "levelOfDetail", filter: "eventFilter",
+        all_users: "bAllUsers", reason: "reasonCode"
+    }
+    EnableEvents is "NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS" { is_on: "enable", flags: "flags" }
+    UpdateGet is "NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET_PARAMS" { records: "recordBufferGet", rest: "varDataBufferGet" }
+}
+
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, u32)] = &[
+    ("NV_EVENT_BUFFER", NV_EVENT_BUFFER),
+    ("NV_EVENT_BUFFER_CTRL_CMD_FLUSH", FLUSH),
+    (
+        "NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS",
+        EnableEvents::COMMAND,
+    ),
+    ("NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET", UpdateGet::COMMAND),
+    (
+        "NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_OLDEST",
+        EnableEvents::KEEP_OLDEST,
+    ),
+    (
+        "NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2",
+        BindSwitches::COMMAND,
+    ),
+    (
+        "NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE",
+        BindSwitches::SIMPLE,
+    ),
+    ("NV_EVENT_BUFFER_HIDDEN_PID", Switch::HIDDEN),
+    ("NV_EVENT_BUFFER_KERNEL_PID", Switch::DRIVER),
+];
 
 #[cfg(test)]
 mod tests {
@@ -316,5 +427,7 @@ mod tests {
         assert_eq!(switch.at, 1_795_393_880_232_229_920);
         // Other records that a later driver may log.
         assert_eq!(record(0xff).switch(), None);
+        assert!(record(6).follows(None) && record(6).follows(Some(8)));
+        assert!(!record(6).follows(Some(7)) && !record(6).follows(Some(9)));
     }
 }

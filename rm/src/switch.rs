@@ -13,6 +13,15 @@ pub struct Switch {
     pub at: u64,
 }
 
+/// A reading of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Until when it has what the GPU logged, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub at: u64,
+    /// Whether something was lost before.
+    pub has_lost: bool,
+}
+
 impl Switch {
     /// Any process that the driver does not name, because this process may not see it
     /// (`NV_EVENT_BUFFER_HIDDEN_PID`).

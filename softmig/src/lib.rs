@@ -12,7 +12,7 @@ mod site;
 mod users;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use machine::{install, node, prove, uninstall};
+use machine::{install, node, uninstall};
 use output::{exit_status, say};
 use site::{check, config, doctor, probe};
 use std::process::{ExitCode, Termination};
@@ -46,11 +46,6 @@ enum Command {
     Smi(smi::Smi),
     Install(install::Install),
     Uninstall(uninstall::Uninstall),
-    #[command(hide = true)]
-    Prove(prove::Prove),
-    /// Keeps a GPU busy, for 'softmig prove'
-    #[command(hide = true)]
-    ProveLoad,
 }
 
 /// Runs the command.
@@ -79,8 +74,6 @@ pub fn main() -> ExitCode {
         Command::Smi(smi) => end(name, smi.run()),
         Command::Install(install) => end(name, install.run()),
         Command::Uninstall(uninstall) => end(name, uninstall.run()),
-        Command::Prove(prove) => end(name, prove.run()),
-        Command::ProveLoad => softmig_proof::load(),
     }
 }
 

@@ -3,6 +3,5 @@
 pub(crate) mod install;
 pub(crate) mod node;
 pub(crate) mod preload;
-pub(crate) mod prove;
 pub(crate) mod scheduler;
 pub(crate) mod uninstall;

@@ -4,10 +4,14 @@ use anyhow::{Context, Result};
 use softmig_fake_node::{Description, Gpu as Model, PLACE};
 
 use crate::gpus::Gpu;
+use crate::mounts::DRIVER;
 use crate::node::Node;
 
 /// Makes a GPU of the model that is behind this `/dev/nvidiaN`.
 type Make = fn(u32) -> Model;
+
+/// Where the monitor keeps what it has measured.
+const PROOFS: &str = "/var/lib/softmig/scheduler.json";
 
 /// The models that the fake driver knows.
 const MODELS: [Make; 6] = [
@@ -36,9 +40,32 @@ impl Node {
             .iter()
             .map(model)
             .collect::<Result<Vec<Model>>>()?;
+        let description = change(Description::new(&models));
+        if description.scheduler {
+            self.write(PROOFS, &self.proofs())?;
+        }
+        if description.is_old() {
+            let page = format!(
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}\n",
+                description.driver
+            );
+            self.write("/proc/driver/nvidia/version", &page)?;
+        }
         let place = self.path(PLACE)?;
-        softmig_fake_node::Node::describe(&place, change(Description::new(&models)))
+        softmig_fake_node::Node::describe(&place, description)
             .with_context(|| format!("starting the driver of {}", self.name()))
+    }
+
+    /// What the monitor would have measured of these GPUs: its programs need a GPU that takes their code.
+    fn proofs(&self) -> String {
+        let proof = |gpu: &Gpu| {
+            format!(
+                r#"{{"gpu":"{}","driver":"{DRIVER}","firmware":"{DRIVER}","module":"open","time":"2026-11-23T12:00:00Z","failed":null}}"#,
+                gpu.model
+            )
+        };
+        let proofs: Vec<String> = self.gpus().iter().map(proof).collect();
+        format!(r#"{{"version":1,"proofs":[{}]}}"#, proofs.join(","))
     }
 }
 

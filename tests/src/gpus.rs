@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mounts::DRIVER;
+
 /// Some GPUs of one kind.
 #[derive(Clone, Debug)]
 pub struct Gpus {
@@ -83,7 +85,7 @@ impl Gpu {
         format!(
             "Model: \t\t {model}\nIRQ:   \t\t {irq}\nGPU UUID: \t {uuid}\nVideo BIOS: \t 95.02.66.00.02\n\
              Bus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\nBus Location: \t {bus}\n\
-             Device Minor: \t {minor}\nGPU Firmware: \t 580.95.05\nGPU Excluded:\t No\n",
+             Device Minor: \t {minor}\nGPU Firmware: \t {DRIVER}\nGPU Excluded:\t No\n",
             model = self.model,
             irq = 140 + self.minor,
             uuid = self.uuid,

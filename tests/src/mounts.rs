@@ -127,13 +127,17 @@ fn device(at: &Path, major: u32, minor: u32) -> Result<()> {
     chmod(at, 0o666)
 }
 
+/// The driver's version in `/proc/driver/nvidia`.
+pub const DRIVER: &str = "580.105.08";
+
 /// The driver's files under `/proc/driver/nvidia`.
 pub fn driver(root: &Path, gpus: &[Gpu]) -> Result<()> {
     let driver = root.join("proc/driver");
     tmpfs(&driver, 0o755)?;
     if !gpus.is_empty() {
-        let text =
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.105.08  Release Build\n";
+        let text = format!(
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}  Release Build\n"
+        );
         std::fs::create_dir(driver.join("nvidia")).context("making the driver's folder")?;
         std::fs::write(driver.join("nvidia/version"), text).context("writing the version")?;
     }

@@ -61,7 +61,6 @@ const CRATES: &[Layers] = &[
             "machine/node",
             "machine/install",
             "machine/uninstall",
-            "machine/prove",
             "run",
             "site/probe",
             "site/config",

@@ -30,6 +30,13 @@ pub enum Done {
         /// The group.
         group: u32,
     },
+    /// A channel got a compute engine, which says the same of its group.
+    Computes {
+        /// The client.
+        client: u32,
+        /// The channel.
+        channel: u32,
+    },
     /// A channel was made.
     Made {
         /// The client.
@@ -66,19 +73,74 @@ pub fn done(request: c_ulong, word: impl Fn(usize) -> Option<u32>) -> Option<Don
         }),
         // Client, parent, object, class, parameters; then size and status, or rights, size, flags and status.
         (ALLOCATE, 8 | 12) if status(if size == 8 { 7 } else { 10 }) => {
-            let made = Done::Made {
-                client: word(0)?,
-                group: word(1)?,
-                handle: word(2)?,
-            };
-            is_channel(word(3)?).then_some(made)
+            let (client, parent, handle) = (word(0)?, word(1)?, word(2)?);
+            match word(3)? {
+                class if is_of(class, CHANNEL) => Some(Done::Made {
+                    client,
+                    group: parent,
+                    handle,
+                }),
+                class if is_of(class, COMPUTE) => Some(Done::Computes {
+                    client,
+                    channel: parent,
+                }),
+                _ => None,
+            }
         }
         _ => None,
     }
 }
 
-/// Whether objects of a class are channels: `KEPLER_CHANNEL_GPFIFO_A` and all that came after.
-fn is_channel(class: u32) -> bool {
-    const KEPLER: u32 = 0xa06f;
-    (KEPLER..=0xffff).contains(&class) && class & 0xff == KEPLER & 0xff
+/// `KEPLER_CHANNEL_GPFIFO_A` and `KEPLER_COMPUTE_A`.
+const CHANNEL: u32 = 0xa06f;
+const COMPUTE: u32 = 0xa0c0;
+
+/// Whether a class is this one, or what came after it.
+fn is_of(class: u32, first: u32) -> bool {
+    (first..=0xffff).contains(&class) && class & 0xff == first & 0xff
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+mod tests {
+    use super::*;
+
+    fn allocated(words: &[u32]) -> Option<Done> {
+        let request = 0xc000_0000 | (words.len() as c_ulong * 4) << 16 | ALLOCATE;
+        done(request, |at| Some(words[at]))
+    }
+
+    #[test]
+    fn a_channel_with_a_compute_engine_is_known_by_it() {
+        let made = |class| allocated(&[1, 5, 7, class, 0, 0, 0, 0]);
+        let (client, channel) = (1, 5);
+        for class in [0xa0c0, 0xc3c0, 0xc6c0, 0xcbc0, 0xcec0] {
+            assert_eq!(made(class), Some(Done::Computes { client, channel }));
+        }
+        // A copy engine, a client, memory.
+        for class in [0xc8b5, 0x41, 0x40c0] {
+            assert_eq!(made(class), None);
+        }
+        let long = allocated(&[1, 5, 7, 0xc86f, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(matches!(long, Some(Done::Made { .. })));
+    }
+
+    #[test]
+    fn of_drivers_before_535_no_more_is_believed_than_their_answers_say() {
+        const REFUSED: u32 = 0x1f;
+        // NVOS64 had 40 bytes: until 520 the status and padding behind eight words, then flags and the status.
+        for last in [[0, 0], [REFUSED, 0], [0, REFUSED]] {
+            let [eighth, ninth] = last;
+            assert_eq!(
+                allocated(&[1, 5, 7, 0xc86f, 0, 0, 0, 0, eighth, ninth]),
+                None
+            );
+        }
+        // NVOS21 had the status where the size is now. No GPU is steered there, whoever tells of such channels.
+        let old = allocated(&[1, 5, 7, 0xc86f, 0, 0, REFUSED, 0]);
+        assert!(matches!(old, Some(Done::Made { .. })));
+    }
 }

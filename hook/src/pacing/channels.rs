@@ -1,8 +1,8 @@
 //! The channels of this process on the GPU's own scheduler, as the driver makes them: the arbiter steers by them.
 //!
 //! libcuda asks the kernel driver by `ioctl`, which this library exports ([`crate::exports`]). The call goes to the
-//! kernel as it is. Three results are noted: a channel was made, a channel group got a time slice (so it belongs to a
-//! CUDA context), or an object was destroyed. Any other call costs a comparison.
+//! kernel as it is. These results are noted: a channel was made, a channel group got a time slice, or one of its channels a
+//! compute engine (so it belongs to a CUDA context), or an object was destroyed. Any other call costs a comparison.
 
 use core::ffi::{c_int, c_ulong};
 use core::sync::atomic::AtomicU32;
@@ -39,6 +39,10 @@ pub(crate) fn note(file: c_int, request: c_ulong, argument: In<u32>) -> bool {
     match calls::done(request, |at| argument.at(at)) {
         Some(Done::Freed { client, object }) => forget(client, object),
         Some(Done::Sliced { client, group }) => add(|table| &table.groups, [client, group]),
+        Some(Done::Computes { client, channel }) => match group_of(client, channel) {
+            Some(group) => add(|table| &table.groups, [client, group]),
+            None => false,
+        },
         Some(Done::Made {
             client,
             group,
@@ -65,6 +69,17 @@ impl Table {
         let mut all = self.groups.iter();
         all.any(|[its, handle]| its.load(Relaxed) == client && handle.load(Relaxed) == group)
     }
+}
+
+/// The group of a channel that is known.
+fn group_of(client: u32, channel: u32) -> Option<u32> {
+    let table = TABLE.get()?;
+    let _held = table.lock.hold();
+    let mut all = table.channels.iter();
+    let is_it = |[_, its, _, handle]: &&[AtomicU32; 4]| {
+        its.load(Relaxed) == client && handle.load(Relaxed) == channel
+    };
+    all.find(is_it).map(|[_, _, group, _]| group.load(Relaxed))
 }
 
 /// Adds an entry at the first free place; false if it is known already.
@@ -202,6 +217,11 @@ mod tests {
         let slice = |group| note_words(CONTROL, &[CLIENT, group, SET_TIME_SLICE, 0, 0, 0, 8, 0]);
         slice(5);
         slice(5);
+        // A compute engine of a channel says the same of group 6; of a channel that is not known it says nothing.
+        note_words(ALLOCATE, &[CLIENT, 13, 20, 0xcbc0, 0, 0, 0, 0]);
+        note_words(ALLOCATE, &[CLIENT, 14, 21, 0xcbc0, 0, 0, 0, 0]);
+        assert!(told().1.iter().any(|it| (it.group, it.handle) == (6, 13)));
+        note_words(FREE, &[CLIENT, CLIENT, 6, 0]);
         let handles = || told().1.iter().map(|it| it.handle).collect::<Vec<_>>();
         assert_eq!(handles(), [10, 110]);
         assert_eq!((told().1[0].file, told().1[0].group), (7, 5));

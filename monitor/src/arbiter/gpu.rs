@@ -16,6 +16,7 @@ use super::other_gpus::{Node, OtherGpus};
 use super::page::Page;
 use super::scheduler::Scheduler;
 use super::session::Session;
+use super::settings::Standing;
 use super::steering::Unseated;
 use super::tenant::Account;
 use crate::schedule::{Job, SeatId};
@@ -82,6 +83,11 @@ impl Gpu {
     pub(super) fn end(&self) {
         self.state().end();
         self.alarm.end();
+    }
+
+    /// See [`GpuState::set_standing`].
+    pub(super) fn set_standing(&self, standing: &Standing) {
+        self.state().set_standing(standing);
     }
 
     /// See [`GpuState::set_unseated`].

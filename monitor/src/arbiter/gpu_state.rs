@@ -21,6 +21,7 @@ use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::scheduler::{Held, Scheduler};
 use super::session::Session;
+use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::schedule::gangs::Phase;
@@ -33,6 +34,8 @@ const HEARTBEAT: Nanos = 25_000_000;
 /// all of them, and to tell all of them what follows, takes a small part of that.
 const POLL_EVERY: Nanos = 1_000_000;
 const POLL_EVERY_PER_SEAT: Nanos = 20_000;
+/// A GPU that no process has used for so long is let go.
+const UNUSED: Nanos = 300_000_000_000;
 /// The least time for which a GPU is not steered after it could not be.
 const PAUSE: Nanos = 500_000_000;
 
@@ -49,6 +52,8 @@ pub(super) struct GpuState {
     is_steered: bool,
     /// They are not steered before.
     steered_from: Nanos,
+    /// When a process was here last.
+    used: Nanos,
     sessions: BTreeMap<SeatId, Arc<Session>>,
     last_seat: u64,
     /// Processes of jobs with slices that have no seat, as they were seen last.
@@ -85,6 +90,7 @@ impl GpuState {
             others,
             is_steered: false,
             steered_from: 0,
+            used: now(),
             sessions: BTreeMap::new(),
             last_seat: 0,
             unseated: BTreeMap::new(),
@@ -145,6 +151,16 @@ impl GpuState {
         self.hold();
     }
 
+    /// Whether this GPU is to be steered.
+    pub(super) fn set_standing(&mut self, standing: &Standing) {
+        if let Ok(slice) = standing {
+            self.steering.default_slice = *slice;
+        }
+        if self.scheduler.set_standing(standing) {
+            self.steered_from = 0;
+        }
+    }
+
     /// These have no seat: their jobs pay for what they use.
     pub(super) fn set_unseated(&mut self, unseated: BTreeMap<u32, Unseated>) {
         self.unseated = unseated;
@@ -180,8 +196,19 @@ impl GpuState {
         jobs.into_iter().map(tenant).collect()
     }
 
+    /// Lets go of a GPU that no process has used for long, so that it can be reset, divided by MIG, or get another driver. It is
+    /// opened again when a process wants it.
+    pub(super) fn let_go(&mut self, now: Nanos) {
+        if !self.sessions.is_empty() || !self.unseated.is_empty() {
+            self.used = now;
+        } else if now - self.used > UNUSED && self.scheduler.let_go() {
+            self.is_steered = false;
+        }
+    }
+
     /// The jobs' use of the GPU, and their state.
     pub(super) fn account(&mut self) -> Account {
+        self.let_go(now());
         self.book.add(&self.steering.take_book());
         Account {
             known_for: Duration::from_nanos(u64::try_from(now() - self.since).unwrap_or(0)),
@@ -369,7 +396,7 @@ impl GpuState {
         if self.steering.next.is_some_and(|next| next > now) {
             return;
         }
-        let Some(stays) = self.scheduler.stays() else {
+        let Some((at, stays)) = self.scheduler.stays() else {
             return self.stop_steering(now);
         };
         let seats = self.seat_states(now);
@@ -386,12 +413,16 @@ impl GpuState {
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
-        let look = self.steering.look(now, &stays, &seats, &self.unseated);
-        let phase = self.others.look(now, self.steering.standings());
+        let look = self.steering.look(at, &stays, &seats, &self.unseated);
+        let phase = self.others.look(at, self.steering.standings());
         self.steering.set_phase(phase);
         for &job in &look.escaped {
             let runs = self.of_job(job).filter(|it| has_worked(it.pid));
+            // A driver that was busy may not have taken the call yet.
+            let waiting = &self.scheduler.waiting;
+            let is_held = |it: &&Arc<Session>| it.known().iter().all(|one| waiting.contains(one));
             let runs = runs.filter(|session| self.can_hold(job, session));
+            let runs = runs.filter(is_held);
             runs.for_each(|session| session.cannot_be_held());
         }
         for &(job, slice) in &look.slices {
@@ -416,9 +447,13 @@ impl GpuState {
             if let Some(why) = self.not_steered(now, seat.job, session)
                 && session.is_to_be_told()
             {
+                let refusal = (why == NotSteered::NotOwn).then(|| session.refusal().clone());
+                let refusal = refusal.flatten().map(|it| format!(" ({it})"));
                 warn!(
-                    "process {} of job {} cannot be held on its GPU: {why}; its job pays for the time that it has there",
-                    session.pid, seat.job.0
+                    "process {} of job {} cannot be held on its GPU: {why}{}; its job pays for the time that it has there",
+                    session.pid,
+                    seat.job.0,
+                    refusal.unwrap_or_default()
                 );
             }
         }

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
-use softmig_rm::{Channel, Switch};
+use softmig_rm::{Channel, Error, ErrorKind, Reading, Switch, Untaken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -13,45 +13,26 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::clock::now;
-use super::settings::GpuId;
+use super::settings::{GpuId, Standing};
 use super::switch_log::{Log, Stays};
 use crate::schedule::Nanos;
 
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
-    /// The log since the last call, and whether something before it was lost.
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error>;
+    /// The log since the last call.
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error>;
 
     /// Lets channels run or wait.
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused;
-}
-
-/// Channels that are not as they should be.
-#[derive(Debug, Default)]
-pub(super) struct Refused {
-    /// They no longer exist.
-    pub(super) gone: Vec<Channel>,
-    /// The driver may take the call a moment later.
-    pub(super) later: Vec<Channel>,
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken;
 }
 
 impl Device for softmig_rm::Gpu {
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
         softmig_rm::Gpu::switches(self, to)
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused {
-        let mut all = Refused::default();
-        for (channel, error) in softmig_rm::Gpu::enable(self, channels, is_on) {
-            debug!("a channel that is to run: {is_on}: {error}");
-            let place = if error.may_pass() {
-                &mut all.later
-            } else {
-                &mut all.gone
-            };
-            place.push(channel);
-        }
-        all
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+        softmig_rm::Gpu::enable(self, channels, is_on)
     }
 }
 
@@ -72,9 +53,17 @@ type Open = Box<dyn Fn(GpuId) -> Result<Box<dyn Device>, softmig_rm::Error> + Se
 /// How long after an error the device is opened anew.
 const OPEN_AGAIN: Nanos = 60_000_000_000;
 
+/// A log is silent after so many groups came without an entry. A group that only copies makes none either, but seldom for so long.
+const MOST_SILENT: u32 = 3;
+
+/// A GPU that gives no answer so many times in a row is taken for one that never will. Each time can take seconds.
+const MOST_TIMEOUTS: u32 = 3;
+
 /// A GPU, and whether it can be steered.
 pub(super) struct Scheduler {
     id: GpuId,
+    /// The reason why it is not to be steered, by what was measured.
+    barred: Option<String>,
     /// The reason why it cannot be steered; `None` if it can, as far as is known.
     why_not: Option<String>,
     open: Open,
@@ -83,8 +72,14 @@ pub(super) struct Scheduler {
     /// When to open it: at first, and after an error. Otherwise `None`.
     open_at: Option<Nanos>,
     log: Log,
+    /// How many times in a row the GPU gave no answer.
+    timeouts: u32,
     /// When a group came anew.
     renewed: Nanos,
+    /// How often one did since the log's last entry.
+    silent: u32,
+    /// Whether the device was opened anew because of that, since the log's last entry.
+    is_anew: bool,
     /// The channels that wait.
     pub(super) waiting: BTreeSet<Channel>,
     /// The list of the channels that wait, for the process that comes after this one.
@@ -104,25 +99,40 @@ impl Scheduler {
     pub(super) fn new(id: GpuId, folder: &Path) -> Self {
         Self {
             id,
+            barred: None,
             why_not: None,
             open: Box::new(|id| Ok(Box::new(softmig_rm::Gpu::open(id)?))),
             device: None,
             open_at: Some(Nanos::MIN),
             log: Log::default(),
+            timeouts: 0,
             renewed: 0,
+            silent: 0,
+            is_anew: false,
             waiting: BTreeSet::new(),
             list: folder.join(list_name(id)),
         }
     }
 
-    /// Of a GPU that is not to be steered, for this reason.
-    pub(super) fn off(id: GpuId, why: String) -> Self {
-        info!("GPU {}: each job keeps its own cap: {why}", name(id));
-        Self {
-            why_not: Some(why),
-            open_at: Some(Nanos::MAX),
-            ..Self::new(GpuId::default(), Path::new("/"))
+    /// Whether it is to be steered. True if that is new.
+    pub(super) fn set_standing(&mut self, standing: &Standing) -> bool {
+        let barred = standing.as_ref().err();
+        if self.barred.as_ref() == barred {
+            return false;
         }
+        self.barred = barred.cloned();
+        self.why_not = barred.cloned();
+        self.log = Log::default();
+        // A device that is open may still have to let channels run.
+        self.open_at = Some(if barred.is_some() {
+            Nanos::MAX
+        } else {
+            Nanos::MIN
+        });
+        if let Some(why) = barred {
+            info!("GPU {}: each job keeps its own cap: {why}", name(self.id));
+        }
+        true
     }
 
     #[cfg(test)]
@@ -133,6 +143,20 @@ impl Scheduler {
         }
     }
 
+    /// Closes the device, unless channels wait. True if it was open.
+    pub(super) fn let_go(&mut self) -> bool {
+        if self.device.is_none() || !self.waiting.is_empty() {
+            return false;
+        }
+        (self.device, self.log) = (None, Log::default());
+        self.open_at = self.open_at.or(Some(Nanos::MIN));
+        info!(
+            "GPU {}: no process uses it, and it is closed",
+            name(self.id)
+        );
+        true
+    }
+
     /// Why it cannot be steered, if that is known.
     pub(super) fn why_not(&self) -> Option<&str> {
         self.why_not.as_deref()
@@ -140,10 +164,11 @@ impl Scheduler {
 
     /// The device, if there is one.
     pub(super) fn device(&mut self) -> Option<&mut dyn Device> {
-        if self.open_at.is_some_and(|at| at <= now()) {
+        if self.barred.is_none() && self.open_at.is_some_and(|at| at <= now()) {
             match (self.open)(self.id) {
                 Ok(device) => {
                     (self.device, self.open_at) = (Some(device), None);
+                    self.timeouts = 0;
                     self.can_be_steered();
                 }
                 Err(error) => {
@@ -172,12 +197,15 @@ impl Scheduler {
 
     /// Notes why it cannot be steered. Whether that is to be said.
     fn is_new(&mut self, why: &str) -> bool {
+        if self.barred.is_some() {
+            return false;
+        }
         let before = self.why_not.replace(why.to_owned());
         before.as_deref() != Some(why)
     }
 
-    /// How each process used the GPU since the last call; `None` where it cannot be known.
-    pub(super) fn stays(&mut self) -> Option<BTreeMap<u32, Stays>> {
+    /// How each process used the GPU from the last call until a moment ago, and that moment; `None` where it cannot be known.
+    pub(super) fn stays(&mut self) -> Option<(Nanos, BTreeMap<u32, Stays>)> {
         self.device()?;
         if self.open_at.is_some() {
             return None;
@@ -188,30 +216,75 @@ impl Scheduler {
                 let why = "it hides whose processes are there: this needs CAP_SYS_ADMIN";
                 (why.into(), Some(Nanos::MAX))
             }
-            Ok(has_lost) => {
+            Ok(Reading { at, has_lost }) => {
+                let at = Nanos::try_from(at).unwrap_or(Nanos::MAX);
+                self.timeouts = 0;
+                if !switches.is_empty() {
+                    (self.silent, self.is_anew) = (0, false);
+                }
                 if self.why_not.is_some() {
                     self.can_be_steered();
                 }
-                let stays = self.log.note(&switches, now());
+                let stays = self.log.note(&switches, at);
                 self.log.forget(has_ended);
                 if has_lost {
                     // The lost entries are later than those that are there. A process that came may have left.
                     self.log = Log::default();
                 }
-                return Some(stays);
+                return Some((at, stays));
             }
-            Err(error) if error.may_pass() => (error.to_string(), None),
-            Err(error) => (error.to_string(), Some(now() + OPEN_AGAIN)),
+            Err(error) => {
+                let is_fault = self.is_fault(&error);
+                (error.to_string(), is_fault.then(|| now() + OPEN_AGAIN))
+            }
         };
+        self.give_up(
+            open_at,
+            &format!("its log of context switches is not to be had: {why}"),
+        );
+        None
+    }
+
+    /// Whether it cannot be expected that the GPU does the same the next time.
+    fn is_fault(&mut self, error: &Error) -> bool {
+        self.timeouts = if error.is_timeout() {
+            self.timeouts + 1
+        } else {
+            0
+        };
+        match error.kind() {
+            ErrorKind::Passing => self.timeouts >= MOST_TIMEOUTS,
+            ErrorKind::Gone | ErrorKind::Refused => true,
+        }
+    }
+
+    /// It cannot be steered, for this reason, until it is opened anew at that time, or for a moment.
+    fn give_up(&mut self, open_at: Option<Nanos>, why: &str) {
         (self.log, self.open_at) = (Log::default(), open_at);
-        let why = format!("its log of context switches is not to be had: {why}");
-        if self.is_new(&why) {
+        if self.is_new(why) {
             warn!(
                 "GPU {}: each job keeps its own cap, since {why}",
                 name(self.id)
             );
         }
-        None
+    }
+
+    /// Channels were not taken: if that is a fault of the GPU's, it cannot be steered any more.
+    fn judge(&mut self, untaken: &Untaken) {
+        match &untaken.error {
+            None => self.timeouts = 0,
+            Some(error) if untaken.rest.is_empty() => debug!("channels that have gone: {error}"),
+            Some(error) if self.is_fault(error) => {
+                let why = format!("its channels cannot be held or released: {error}");
+                self.give_up(Some(now() + OPEN_AGAIN), &why);
+            }
+            Some(error) => debug!("channels that are to run or to wait: {error}"),
+        }
+    }
+
+    /// Whether it gave no answer for long, and is not to be opened anew yet.
+    fn is_silent(&self) -> bool {
+        self.timeouts >= MOST_TIMEOUTS && self.open_at.is_some_and(|at| at > now())
     }
 
     /// True if the log does not tell which groups are on the GPU, and was not renewed of late. It knows no group that
@@ -226,7 +299,7 @@ impl Scheduler {
         let free: Vec<Channel> = self.waiting.difference(channels).copied().collect();
         let new: Vec<Channel> = channels.difference(&self.waiting).copied().collect();
         let mut held = Held::default();
-        if free.is_empty() && new.is_empty() {
+        if (free.is_empty() && new.is_empty()) || self.is_silent() {
             return held;
         }
         let Some(device) = self.device() else {
@@ -236,15 +309,18 @@ impl Scheduler {
         // First those that may run, so that the GPU is never without work.
         let mut later = BTreeSet::new();
         if !free.is_empty() {
-            later.extend(device.enable(&free, true).later);
+            let untaken = device.enable(&free, true);
+            self.judge(&untaken);
+            later.extend(untaken.rest);
         }
         self.waiting = channels | &later;
         // Before they wait, so that none is forgotten.
         self.note(&self.waiting);
         if let Some(device) = self.device().filter(|_| !new.is_empty()) {
-            let refused = device.enable(&new, false);
-            held.gone.extend(refused.gone);
-            let waiting = |it: &Channel| !refused.later.contains(it) && !held.gone.contains(it);
+            let untaken = device.enable(&new, false);
+            self.judge(&untaken);
+            held.gone.extend(untaken.gone);
+            let waiting = |it: &Channel| !untaken.rest.contains(it) && !held.gone.contains(it);
             self.waiting.retain(waiting);
         }
         held.new.extend(new);
@@ -253,10 +329,29 @@ impl Scheduler {
 
     /// Lets the group of these channels come to the GPU anew, so that the log has it.
     pub(super) fn renew(&mut self, now: Nanos, channels: Vec<Channel>) {
-        self.renewed = now;
+        if self.silent >= MOST_SILENT {
+            return self.note_silence();
+        }
+        (self.renewed, self.silent) = (now, self.silent + 1);
         let waiting = self.waiting.clone();
         self.hold(&(&waiting | &channels.into_iter().collect()));
         self.hold(&waiting);
+    }
+
+    /// Groups came, and the log has nothing of that: so nobody is charged or held. Where the log is not silent after it was begun
+    /// anew, it was the GPU's engine that began anew.
+    fn note_silence(&mut self) {
+        let why = format!(
+            "{MOST_SILENT} times a group with work came anew, and its log of context switches has no entry of it"
+        );
+        self.silent = 0;
+        if std::mem::replace(&mut self.is_anew, true) {
+            self.is_anew = false;
+            self.give_up(Some(now() + OPEN_AGAIN), &why);
+        } else {
+            warn!("GPU {}: {why}: it is opened anew", name(self.id));
+            (self.log, self.open_at) = (Log::default(), Some(Nanos::MIN));
+        }
     }
 
     /// Lets all run that still wait.
@@ -272,6 +367,9 @@ impl Scheduler {
             self.let_run();
             if self.waiting.is_empty() {
                 return;
+            }
+            if self.is_silent() {
+                break;
             }
             thread::sleep(Duration::from_millis(1));
         }

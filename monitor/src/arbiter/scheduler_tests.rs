@@ -28,6 +28,13 @@ fn channels_that_an_arbiter_left_waiting_are_found_again() {
     scheduler.note(&empty);
 }
 
+fn read() -> Reading {
+    Reading {
+        at: now().unsigned_abs(),
+        has_lost: false,
+    }
+}
+
 /// A device whose log can be read only after it was opened for the second time.
 #[derive(Default)]
 struct Once(Arc<AtomicU32>, u32);
@@ -39,10 +46,10 @@ impl Clone for Once {
 }
 
 impl Device for Once {
-    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
         const INVALID_STATE: u32 = 0x40;
         if self.1 > 0 {
-            return Ok(false);
+            return Ok(read());
         }
         Err(softmig_rm::Error::Refused {
             command: 0,
@@ -50,8 +57,8 @@ impl Device for Once {
         })
     }
 
-    fn enable(&self, _: &[Channel], _: bool) -> Refused {
-        Refused::default()
+    fn enable(&self, _: &[Channel], _: bool) -> Untaken {
+        Untaken::default()
     }
 }
 
@@ -70,7 +77,7 @@ fn a_gpu_is_opened_anew_a_minute_after_an_error() {
     let at = scheduler.open_at.unwrap();
     assert!((at - now() - OPEN_AGAIN).abs() < OPEN_AGAIN / 2);
     scheduler.open_at = Some(now());
-    assert_eq!(scheduler.stays(), Some(BTreeMap::new()));
+    assert!(scheduler.stays().unwrap().1.is_empty());
     assert_eq!((scheduler.why_not(), opened.load(Relaxed)), (None, 2));
 }
 
@@ -79,13 +86,13 @@ fn a_gpu_is_opened_anew_a_minute_after_an_error() {
 struct Came(Vec<Switch>);
 
 impl Device for Came {
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
         to.append(&mut self.0);
-        Ok(false)
+        Ok(read())
     }
 
-    fn enable(&self, _: &[Channel], _: bool) -> Refused {
-        Refused::default()
+    fn enable(&self, _: &[Channel], _: bool) -> Untaken {
+        Untaken::default()
     }
 }
 
@@ -102,9 +109,69 @@ fn a_process_that_has_ended_is_not_on_the_gpu() {
             at: (now() - MS).unsigned_abs(),
         }]);
         let mut scheduler = Scheduler::with(came, folder.path());
-        let mut was_there = || scheduler.stays().unwrap().contains_key(&process);
+        let mut was_there = || scheduler.stays().unwrap().1.contains_key(&process);
         assert!(was_there(), "until it is seen to have ended");
         thread::sleep(Duration::from_millis(1));
         assert_eq!(was_there(), is_there);
     }
+}
+
+/// A device that refuses to hold channels, by this status.
+#[derive(Clone)]
+struct Refuses(u32, Arc<AtomicU32>);
+
+impl Device for Refuses {
+    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
+        Ok(read())
+    }
+
+    fn enable(&self, channels: &[Channel], _: bool) -> Untaken {
+        self.1.fetch_add(1, Relaxed);
+        let (command, status) = (0x2080_110b, self.0);
+        Untaken {
+            rest: channels.to_vec(),
+            error: Some(Error::Refused { command, status }),
+            ..Untaken::default()
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_does_not_hold_channels_is_a_fault_and_no_channel_is_taken_for_gone() {
+    const NOT_SUPPORTED: u32 = 0x56;
+    let folder = tempfile::tempdir().unwrap();
+    let calls = Arc::default();
+    let mut scheduler = Scheduler::with(Refuses(NOT_SUPPORTED, calls), folder.path());
+    assert!(scheduler.stays().is_some());
+    let channels = BTreeSet::from([Channel {
+        client: 1,
+        handle: 2,
+    }]);
+    let held = scheduler.hold(&channels);
+    assert!(held.gone.is_empty() && scheduler.waiting.is_empty());
+    assert_eq!(scheduler.stays(), None);
+    assert!(scheduler.why_not().unwrap().ends_with("status 0x56"));
+}
+
+#[test]
+fn a_gpu_that_gives_no_answer_three_times_is_asked_no_more() {
+    const TIMEOUT: u32 = 0x65;
+    let folder = tempfile::tempdir().unwrap();
+    let calls = Arc::default();
+    let mut scheduler = Scheduler::with(Refuses(TIMEOUT, Arc::clone(&calls)), folder.path());
+    assert!(scheduler.stays().is_some());
+    scheduler.waiting = BTreeSet::from([Channel {
+        client: 1,
+        handle: 2,
+    }]);
+    scheduler.end();
+    assert_eq!(calls.load(Relaxed), MOST_TIMEOUTS);
+    assert_eq!(scheduler.stays(), None);
+    scheduler.let_run();
+    assert_eq!(calls.load(Relaxed), MOST_TIMEOUTS);
+    assert_eq!(
+        scheduler.waiting.len(),
+        1,
+        "it is tried again with the next device"
+    );
 }

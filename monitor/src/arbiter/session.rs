@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use softmig_region::seat::MOST_CHANNELS;
-use softmig_rm::{Channel, Group, set_time_slice, time_slice};
+use softmig_rm::{Channel, ErrorKind, Group, set_time_slice, time_slice};
 
 use super::clock::now;
 use super::page::Page;
@@ -53,6 +53,8 @@ pub(super) struct Session {
     unproven: AtomicI64,
     /// Since when it uses the GPU and has told of no channels; 0 for not.
     silent: AtomicI64,
+    /// Why the driver says that channels are not its own.
+    refusal: Mutex<Option<String>>,
     /// Whether it was warned of that it cannot be steered.
     is_told: AtomicBool,
     /// Whether its library launches as it likes for as long as it has this seat.
@@ -117,6 +119,7 @@ impl Session {
             proved: AtomicI64::new(0),
             unproven: AtomicI64::new(0),
             silent: AtomicI64::new(0),
+            refusal: Mutex::default(),
             is_told: AtomicBool::new(false),
             is_old,
             is_free: AtomicBool::new(false),
@@ -179,6 +182,11 @@ impl Session {
                 (now - since >= COMING).then_some(NotSteered::Silent)
             }
         }
+    }
+
+    /// Why the driver says that channels are not its own, the last time that it did.
+    pub(super) fn refusal(&self) -> MutexGuard<'_, Option<String>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a warning is due that it cannot be steered.
@@ -346,7 +354,8 @@ impl Session {
             let has = match time_slice(process.as_fd(), self.pid, group) {
                 Ok(has) => has,
                 Err(error) => {
-                    is_busy |= error.may_pass();
+                    is_busy |= error.kind() == ErrorKind::Passing;
+                    *self.refusal() = Some(error.to_string());
                     return false;
                 }
             };

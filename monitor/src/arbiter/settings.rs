@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use softmig_node::gpu::installed;
 use softmig_node::node::Node;
-use softmig_node::proofs::{Proofs, driver_version};
-use tracing::warn;
+use softmig_node::proofs::{Key, Proofs};
 
 use crate::gate::Keeper;
+use crate::schedule::shares::DEFAULT_SLICE_US;
 
 /// A GPU's UUID, as programs have it.
 pub type GpuId = [u8; 16];
@@ -17,7 +17,7 @@ pub type GpuId = [u8; 16];
 pub struct Settings {
     /// Where it listens.
     pub socket: PathBuf,
-    /// The node with the results of measuring GPUs' own schedulers; `None` if they are not to be used.
+    /// The node whose GPUs are measured, and steered where that has effect; `None` for devices that are not a node's.
     pub node: Option<Node>,
     /// The part that admits processes to GPUs; `None` where all are admitted.
     pub gate: Option<Keeper>,
@@ -35,22 +35,33 @@ impl Settings {
         self.socket.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Why steering this GPU has no effect, if that was measured of its model with the driver that is loaded.
-    pub(super) fn without_effect(&self, id: GpuId) -> Option<String> {
-        let node = self.node.as_ref()?;
-        let proofs = Proofs::read(node).unwrap_or_else(|why| {
-            warn!("what was measured of GPUs' schedulers is not known: {why}");
-            Proofs::default()
-        });
+    /// Whether this GPU is to be steered, by what was measured of its kind.
+    pub(super) fn standing(&self, id: GpuId) -> Standing {
+        let Some(node) = &self.node else {
+            return Ok(DEFAULT_SLICE_US);
+        };
         let name = uuid(id);
         let mut cards = installed(&node.gpus).into_iter();
-        let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name))?;
-        let proof = proofs.find(&card.model, &driver_version(node)?)?;
-        let failed = proof.failed.as_ref()?;
-        let (day, driver) = (proof.day(), &proof.driver);
-        Some(format!("{} (seen {day}, driver {driver})", failed.why))
+        let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name));
+        let card = card.ok_or("the driver lists no GPU of this UUID")?;
+        let key = Key::of(node, &card).ok_or("the driver's version is not known")?;
+        let proofs = Proofs::read(node)?;
+        let proof = proofs.find(&key).ok_or(UNPROVED)?;
+        match &proof.failed {
+            None => Ok(proof.slice_us.unwrap_or(DEFAULT_SLICE_US)),
+            Some(failed) => {
+                let (day, driver) = (proof.day(), &proof.driver);
+                Err(format!("{} (seen {day}, driver {driver})", failed.why))
+            }
+        }
     }
 }
+
+/// Whether a GPU is to be steered: the time slice that its groups have by themselves, in microseconds, or why not.
+pub(super) type Standing = Result<u64, String>;
+
+/// Why a GPU is not steered of which nothing was measured.
+const UNPROVED: &str = "whether its scheduler can be steered is not measured yet, which is done when no process is on it";
 
 impl Default for Settings {
     fn default() -> Self {

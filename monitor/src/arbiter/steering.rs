@@ -47,6 +47,10 @@ pub struct Unseated {
 #[derive(Debug)]
 pub(super) struct Steering {
     sharing: Sharing,
+    /// The time slice that a group has by itself, in microseconds.
+    pub(super) default_slice: u64,
+    /// The last look.
+    looked: Nanos,
     /// When to look again; `None` until a process wakes the arbiter.
     pub(super) next: Option<Nanos>,
     /// The processes with a seat at the last look: of one that has gone since then, the log tells once more.
@@ -59,6 +63,8 @@ impl Steering {
     pub(super) fn new(now: Nanos) -> Self {
         Self {
             sharing: Sharing::new(now),
+            default_slice: DEFAULT_SLICE_US,
+            looked: now,
             next: None,
             seated: BTreeMap::new(),
             has_changed: false,
@@ -145,9 +151,13 @@ impl Steering {
             let is_on = self.is_on(one.job);
             // A new round ends a stay, which says nothing about the job.
             let mut may_be_ended = is_new_round;
+            let slice = match one.slice {
+                0 => self.default_slice,
+                slice => slice,
+            };
             for &length in &stays.lengths {
                 // A job that is held was taken out with work left.
-                let is_cut = !is_on || length >= nearly(one.slice);
+                let is_cut = !is_on || length >= nearly(slice);
                 let interrupting = if is_cut { INTERRUPTING } else { 0 };
                 place.resident -= interrupting;
                 place.changing += CHANGING + interrupting;
@@ -158,6 +168,7 @@ impl Steering {
             }
         }
         self.sharing.note_others(change, unclaimed);
+        let now = self.advance(now);
         let look = self.sharing.look(now, &observed);
         self.next = look.next;
         look
@@ -179,8 +190,15 @@ impl Steering {
         for one in seats {
             observed.entry(one.job).or_default().unseated += one.pending;
         }
+        let now = self.advance(now);
         self.sharing.look(now, &observed);
         self.next = None;
+    }
+
+    /// The time of a look. The log is read a moment before, and time never goes back.
+    fn advance(&mut self, now: Nanos) -> Nanos {
+        self.looked = self.looked.max(now);
+        self.looked
     }
 
     /// Lets exactly these channels wait, and all others run.
@@ -196,7 +214,6 @@ impl Steering {
 
 /// The shortest time that counts as a slice of `slice` microseconds in which a group was interrupted.
 fn nearly(slice: u64) -> Nanos {
-    let slice = if slice == 0 { DEFAULT_SLICE_US } else { slice };
     Nanos::try_from(slice * 900).unwrap_or(Nanos::MAX)
 }
 

@@ -74,8 +74,8 @@ const INEXACT: Nanos = MS;
 /// Time from a look until a job that it released can be on the GPU. The driver's call takes 0.27 to 0.39 ms of it
 /// (research/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
 const RELEASING: Nanos = 400_000;
-/// A held job is not on the GPU. A job that was there for this part of [`CLASSIFY_EVERY`] cannot be held.
-const MAX_ESCAPED: Nanos = 30 * MS;
+/// A held job is not on the GPU. A job that was there for longer than this at two looks, since it was held, cannot be held.
+const MAX_ESCAPED: Nanos = 3 * MS;
 
 /// The time slice in microseconds of a job that yields by itself. Others beside one have their share of a short round, since it
 /// waits for all of them after each pause. Shorter slices than `LEAST_SLICE_US` take too much of the GPU.
@@ -172,8 +172,8 @@ struct JobState {
     held_for: Nanos,
     /// Time after the last look in which it could not be on the GPU yet, because that look released it.
     releasing: Nanos,
-    /// Time on the GPU while held, since the last classification.
-    escaped: Nanos,
+    /// Looks at which it was on the GPU although it was held, since it is.
+    escaped: u32,
     has_processes: bool,
     /// Observed at this look.
     resident: Nanos,
@@ -321,7 +321,7 @@ impl Sharing {
         if std::mem::take(&mut self.has_new) || is_over {
             self.set_slices(&mut look);
         }
-        let escaped = self.jobs.iter().filter(|(_, it)| it.escaped >= MAX_ESCAPED);
+        let escaped = self.jobs.iter().filter(|(_, it)| it.escaped > 1);
         look.escaped = escaped.map(|(&job, _)| job).collect();
         self.choose_held();
         self.hold_for_phase();
@@ -538,10 +538,10 @@ impl JobState {
         if self.is_held() {
             // The GPU needs a moment to take it off.
             let is_in_effect = self.held_for >= 2 * RECHECK;
-            self.escaped += if is_in_effect { self.resident } else { 0 };
+            self.escaped += u32::from(is_in_effect && self.resident > MAX_ESCAPED);
             self.held_for += time;
         } else {
-            self.held_for = 0;
+            (self.held_for, self.escaped) = (0, 0);
         }
         // While other jobs are held it stays there without work, for longer than its slice.
         self.stays_idle |= self.resident - self.pending > INEXACT;
@@ -561,7 +561,6 @@ impl JobState {
     }
 
     fn classify(&mut self) {
-        self.escaped = 0;
         let (cut, left) = (
             std::mem::take(&mut self.cut),
             std::mem::take(&mut self.left),

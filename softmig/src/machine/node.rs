@@ -146,7 +146,7 @@ fn show_gpus() {
     let mut cards = installed(&node.gpus);
     cards.sort_by_key(|card| card.minor);
     for card in cards {
-        let how = scheduler::shared(&scheduler::kept(&node, &card.model));
+        let how = scheduler::shared(&scheduler::kept(&node, &card));
         let gpu = format!("GPU {}:", card.minor);
         say!("{gpu:<10} {}, shared {how}", card.model);
     }

@@ -9,7 +9,6 @@ pub(crate) mod rules;
 
 use crate::ask::here;
 use crate::files::policy_file::{self, PolicyFile};
-use crate::machine::scheduler::Measure;
 use crate::output::say::say;
 use clap::Args;
 use facts::{Answer, Cluster, Difference, LuaPlugins, Machine};
@@ -23,8 +22,7 @@ use std::process::ExitCode;
 ///
 /// Looks at the running Slurm, or with --slurm-conf at files; on a machine with GPUs also at the library, the monitor,
 /// control groups and NVML. Prints a line for each finding: its level, its code, where, what, and what to do. Changes
-/// nothing, but that --node by root keeps whether steering a GPU's own scheduler has effect: it measures that once for each
-/// GPU model and driver, on an idle GPU, in some seconds. docs/check.md explains each code.
+/// nothing. docs/check.md explains each code.
 ///
 /// Exit status: 0 no errors, 3 errors, 2 wrong usage, 1 something that was asked for could not be looked at.
 #[derive(Args)]
@@ -44,9 +42,6 @@ pub(crate) struct Check {
     /// Look at this machine only, as a node with GPUs
     #[arg(long, conflicts_with_all = ["nodes", "slurm"])]
     node: bool,
-    /// With --node: measure again whether jobs can share each GPU by its own scheduler, also where that is known
-    #[arg(long, requires = "node")]
-    prove: bool,
     /// Also run 'softmig check --node' on these nodes, or on all with GPUs, each as a job step of a minute at most
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     nodes: Option<String>,
@@ -139,11 +134,6 @@ impl Check {
         };
         let slurm_only = self.slurm || self.slurm_conf.is_some();
         let here = self.node || (!slurm_only && gather::machine::is_node());
-        let measure = match (self.node, self.prove) {
-            (false, _) => Measure::Nothing,
-            (true, false) => Measure::Unknown,
-            (true, true) => Measure::All,
-        };
         let same_as = self.same_as.as_deref();
         let difference = same_as.map(|other| gather::machine::compare(&self.policy, other));
         let lua = match cluster {
@@ -153,7 +143,7 @@ impl Check {
         Ok(Seen {
             cluster,
             lua,
-            machine: here.then(|| gather::machine::look(measure)),
+            machine: here.then(gather::machine::look),
             answers,
             difference: difference.transpose()?,
             missing,

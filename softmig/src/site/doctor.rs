@@ -4,7 +4,6 @@ mod local;
 mod versions;
 
 use crate::files::policy_file;
-use crate::machine::scheduler::Measure;
 use crate::output::say::say;
 use crate::site::check::facts::{Cluster, Machine};
 use crate::site::check::finding::{Finding, Findings, Level};
@@ -36,7 +35,7 @@ impl Doctor {
         let local = Local::look();
         let mut found = Vec::new();
         let cluster = cluster(&local, &mut found);
-        let machine = machine::is_node().then(|| machine::look(Measure::Nothing));
+        let machine = machine::is_node().then(machine::look);
         found.extend(against_policy(machine.as_ref(), cluster.as_ref()));
         let findings = Findings::sorted(found);
         let versions = versions::check(&local.roles(), machine.as_ref(), cluster.as_ref());

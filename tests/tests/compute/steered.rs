@@ -10,9 +10,12 @@ use softmig_fake_node::{Found, KERNEL_DRIVER};
 use crate::compute::site::{MONITOR, QUARTER, Site};
 use crate::compute::stand::{in_some_try, share_in};
 
-/// A node for each test; the last one's GPU has no scheduler.
-const NODES: usize = 11;
+/// A node for each test. The last ones' GPUs cannot be steered: one has no scheduler, one no firmware that holds channels, and one
+/// an old driver.
+const NODES: usize = 13;
 const WITHOUT_SCHEDULER: usize = NODES - 1;
+const WITHOUT_FIRMWARE: usize = NODES - 2;
+const OLD_DRIVER: usize = NODES - 3;
 
 const HALF: &str = "gpu:l40s.2:1";
 const THREE_QUARTERS: &str = "shard:l40s:3";
@@ -51,6 +54,8 @@ fn site() -> Result<&'static Site> {
             |builder| builder.file("/etc/softmig/policy.toml", policy),
             |node, description| match node {
                 WITHOUT_SCHEDULER => description,
+                WITHOUT_FIRMWARE => description.scheduler().without_firmware(),
+                OLD_DRIVER => description.driver("530.30.02"),
                 _ => description.scheduler(),
             },
             &["sh", "-c", &start],
@@ -381,4 +386,23 @@ fn jobs_keep_their_caps_on_a_gpu_without_such_a_scheduler() -> Result<()> {
     let said = log_of(WITHOUT_SCHEDULER)?;
     ensure!(!said.contains(STEERED), "{said}");
     Ok(())
+}
+
+#[test]
+fn jobs_keep_their_caps_where_the_driver_does_not_hold_channels() -> Result<()> {
+    let quarter = Job::start("alice", WITHOUT_FIRMWARE, QUARTER, BUSY)?;
+    site()?.cluster.wait_until("a fault", || {
+        Ok(log_of(WITHOUT_FIRMWARE)?.contains("its channels cannot be held or released"))
+    })?;
+    let said = log_of(WITHOUT_FIRMWARE)?;
+    ensure!(said.contains("status 0x56"), "{said}");
+    quarter.has(10.0, 27.0)
+}
+
+#[test]
+fn an_old_driver_is_refused_by_its_version() -> Result<()> {
+    let said = "the driver is 530.30.02, and its scheduler can be steered from 535 on";
+    site()?.cluster.wait_until("its version is told", || {
+        Ok(log_of(OLD_DRIVER)?.contains(said))
+    })
 }

@@ -1,13 +1,13 @@
 //! Jobs on a GPU that is steered, and on GPUs that are not.
 
 use super::*;
-use crate::arbiter::scheduler::{Device, Refused};
+use crate::arbiter::scheduler::Device;
 use crate::arbiter::session::Channels;
 use crate::arbiter::{NotSteered, Sharing};
 use crate::schedule::Nanos;
 use rustix::io::Errno;
 use softmig_region::seat::MOST_CHANNELS;
-use softmig_rm::{Channel, Switch};
+use softmig_rm::{Channel, Reading, Switch, Untaken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
@@ -22,6 +22,8 @@ struct Steered {
     /// Where it is to be written down which channels wait, and whether that was there at each call that holds some.
     lists: Option<PathBuf>,
     held: Arc<Mutex<Vec<bool>>>,
+    /// Whether its log has no entries by itself.
+    is_silent: bool,
     /// The driver's answers to the next calls that read the log.
     errors: Arc<Mutex<Vec<u32>>>,
     /// Channels of another GPU, and how often each was to wait here.
@@ -29,23 +31,30 @@ struct Steered {
 }
 
 impl Device for Steered {
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
         if let Some(status) = self.errors.lock().unwrap().pop() {
             return Err(softmig_rm::Error::Refused { command: 0, status });
         }
         to.append(&mut self.log.lock().unwrap());
-        Ok(false)
+        Ok(Reading {
+            at: now().unsigned_abs(),
+            has_lost: false,
+        })
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused {
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
         let busy = || {
             self.busy
                 .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
         };
         if is_on && busy().is_ok() {
-            return Refused {
-                later: channels.to_vec(),
-                ..Refused::default()
+            return Untaken {
+                rest: channels.to_vec(),
+                error: Some(softmig_rm::Error::Refused {
+                    command: 0,
+                    status: BUSY_RETRY,
+                }),
+                ..Untaken::default()
             };
         }
         if let Some(lists) = self.lists.as_ref().filter(|_| !is_on) {
@@ -54,18 +63,22 @@ impl Device for Steered {
         }
         let mut waiting = self.waiting.lock().unwrap();
         let mut elsewhere = self.elsewhere.lock().unwrap();
-        let mut refused = Refused::default();
+        let mut untaken = Untaken::default();
         for channel in channels {
             if let Some(count) = elsewhere.get_mut(channel) {
                 *count += 1;
-                refused.gone.push(*channel);
+                untaken.gone.push(*channel);
             } else if is_on {
                 waiting.remove(channel);
             } else {
                 waiting.insert(*channel);
             }
         }
-        refused
+        // Something comes or leaves then, whoever it is.
+        if is_on && !self.is_silent {
+            self.switch(Switch::DRIVER, false);
+        }
+        untaken
     }
 }
 
@@ -346,10 +359,15 @@ fn an_old_library_launches_as_it_likes_where_it_is_steered() {
     gpu.end();
 }
 
+fn gpu_that_is_not_steered() -> Arc<Gpu> {
+    let gpu = Gpu::start(nowhere(), &Arc::default()).unwrap();
+    gpu.set_standing(&Err("it ran on".into()));
+    gpu
+}
+
 #[test]
 fn an_old_library_gets_no_seat_where_it_is_not_steered() {
-    let off = Scheduler::off([0; 16], "it ran on".into());
-    let gpu = Gpu::start(off, &Arc::default()).unwrap();
+    let gpu = gpu_that_is_not_steered();
     let refused = sit(&gpu, 1, pid(1), Version::Turns).err().unwrap();
     assert_eq!(refused.raw_os_error(), Some(Errno::NOSYS.raw_os_error()));
     assert_eq!(gpu.account().tenants, []);
@@ -358,8 +376,7 @@ fn an_old_library_gets_no_seat_where_it_is_not_steered() {
 
 #[test]
 fn on_a_gpu_that_cannot_be_steered_jobs_pay_what_they_tell() {
-    let off = Scheduler::off([0; 16], "it ran on".into());
-    let gpu = Gpu::start(off, &Arc::default()).unwrap();
+    let gpu = gpu_that_is_not_steered();
     let begun = now();
     let both = [(); 2].map(|()| sit(&gpu, 1, pid(1), Version::Cap).unwrap().0);
     both.iter().for_each(Sat::want);
@@ -467,5 +484,73 @@ fn jobs_that_have_gone_leave_nothing_behind() {
         let state = gpu.state();
         (2..300).all(|job| state.steering().credit(Job(job)).is_none())
     });
+    gpu.end();
+}
+
+#[test]
+fn a_gpu_is_steered_once_that_is_proved_and_no_more_once_it_is_disproved() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, _) = steered_gpu(folder.path());
+    gpu.set_standing(&Err("not measured yet".into()));
+    let (first, ..) = steered_job(&gpu, 1);
+    first.want();
+    let caps = |why: &str| Sharing::Caps(Some(why.into()));
+    assert_eq!(gpu.account().sharing, caps("not measured yet"));
+    assert!(!is_free(&first));
+    gpu.set_standing(&Ok(1024));
+    wait_until("it is steered", || {
+        gpu.account().sharing == Sharing::Scheduler && is_free(&first)
+    });
+    gpu.set_standing(&Err("it ran on".into()));
+    wait_until("it keeps its own cap", || {
+        gpu.account().sharing == caps("it ran on") && !is_free(&first)
+    });
+    gpu.end();
+}
+
+#[test]
+fn a_gpu_whose_log_is_silent_is_opened_anew_and_then_not_steered() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Steered {
+        is_silent: true,
+        ..Steered::default()
+    };
+    let gpu = Gpu::start(
+        Scheduler::with(device.clone(), folder.path()),
+        &Arc::default(),
+    )
+    .unwrap();
+    let (first, _, channel) = steered_job(&gpu, 1);
+    first.want();
+    wait_until("it is told", || match gpu.account().sharing {
+        Sharing::Caps(Some(why)) => why.contains("has no entry of it"),
+        _ => false,
+    });
+    wait_until("it keeps its own cap", || !is_free(&first));
+    assert!(!device.waits(channel));
+    gpu.end();
+}
+
+#[test]
+fn a_gpu_that_no_process_uses_is_let_go_and_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let (first, id, _) = steered_job(&gpu, 1);
+    first.want();
+    let is_steered = || gpu.account().sharing == Sharing::Scheduler;
+    wait_until("it is steered", is_steered);
+    // One of the test's own, and the GPU's.
+    let open = Arc::strong_count(&device.log);
+    let later = |minutes: Nanos| gpu.state().let_go(now() + minutes * 60_000_000_000);
+    later(6);
+    assert_eq!(Arc::strong_count(&device.log), open, "a process is there");
+    gpu.remove(id);
+    later(12);
+    assert_eq!(Arc::strong_count(&device.log), open - 1);
+    assert!(!is_steered());
+    let (second, ..) = steered_job(&gpu, 2);
+    second.want();
+    wait_until("it is steered again", is_steered);
+    assert_eq!(Arc::strong_count(&device.log), open);
     gpu.end();
 }

@@ -253,6 +253,7 @@ mod tests {
             minor,
             uuid: None,
             model: "NVIDIA L40S".into(),
+            firmware: String::new(),
         };
         let one = || vec![whole(0, "NVIDIA L40S")];
         assert!(said(one(), &[card(0)], false).contains("\n[[nodes]]\n"));

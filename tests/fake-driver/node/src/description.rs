@@ -27,6 +27,8 @@ pub struct Description {
     /// Whether the GPUs have a scheduler of their own: time slices, and channels that can be held. Without it kernels run one
     /// after the other, over all processes.
     pub scheduler: bool,
+    /// Whether the GPUs run firmware that holds channels (GSP). Without it the driver refuses that.
+    pub firmware: bool,
     /// A function that takes 2 ms to begin and 2 ms to end: others call meanwhile.
     pub slow: Option<String>,
 }
@@ -56,6 +58,7 @@ impl Description {
             accounting: false,
             lingering: Duration::ZERO,
             scheduler: false,
+            firmware: true,
             slow: None,
         }
     }
@@ -100,6 +103,29 @@ impl Description {
     pub fn scheduler(mut self) -> Description {
         self.scheduler = true;
         self
+    }
+
+    /// The same with GPUs whose channels cannot be held.
+    #[must_use]
+    pub fn without_firmware(mut self) -> Description {
+        self.firmware = false;
+        self
+    }
+
+    /// The same with a driver of this version.
+    #[must_use]
+    pub fn driver(mut self, version: &str) -> Description {
+        self.driver = version.into();
+        self
+    }
+
+    /// Whether the driver's structures are those of before 535.
+    #[must_use]
+    pub fn is_old(&self) -> bool {
+        let first = self.driver.split('.').next();
+        first
+            .and_then(|first| first.parse().ok())
+            .is_some_and(|first: u32| first < 535)
     }
 
     /// The same with a function that is slow to begin and to end, by its name.

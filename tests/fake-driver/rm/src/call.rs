@@ -20,6 +20,8 @@ const DONE: Status = 0;
 /// `NV_ERR_INVALID_CLIENT`, `_INVALID_DEVICE`, `_NOT_SUPPORTED` and `_OBJECT_NOT_FOUND`.
 const NO_CLIENT: Status = 0x23;
 const NO_DEVICE: Status = 0x26;
+/// `NV_ERR_INVALID_PARAM_STRUCT`.
+const WRONG_SIZE: Status = 0x3a;
 const NOT_SUPPORTED: Status = 0x56;
 const NOT_FOUND: Status = 0x57;
 
@@ -72,6 +74,8 @@ pub(crate) unsafe fn answer(file: c_int, request: u32, argument: u64) -> Result<
     else {
         return Err(libc::ENXIO);
     };
+    // Before 535 the structure of allocations had no size, and the status in its place.
+    let of_allocation = if node.description().is_old() { 6 } else { 7 };
     let (place, status) = match request {
         FREE => (3, free(clients, words)),
         CONTROL => (7, control(node, clients, file, words)),
@@ -80,9 +84,9 @@ pub(crate) unsafe fn answer(file: c_int, request: u32, argument: u64) -> Result<
             let handle = 0xc1ef_0000 + *made;
             clients.insert(handle, Client::default());
             words.set(2, handle);
-            (7, DONE)
+            (of_allocation, DONE)
         }
-        ALLOCATE => (7, allocate(node, clients, words)),
+        ALLOCATE => (of_allocation, allocate(node, clients, words)),
         MAP => (10, map(clients, words)),
         _ => return Err(libc::ENOTTY),
     };
@@ -147,6 +151,13 @@ fn map(clients: &BTreeMap<u32, Client>, words: Words) -> Status {
 /// Client, object, command, flags, parameters, size.
 fn control(node: &Node, clients: &mut BTreeMap<u32, Client>, file: c_int, words: Words) -> Status {
     let (handle, object, command) = (words.get(0), words.get(1), words.get(2));
+    if Some(words.get(6)) != size_of_command(command) {
+        return if size_of_command(command).is_some() {
+            WRONG_SIZE
+        } else {
+            NOT_SUPPORTED
+        };
+    }
     // SAFETY: the caller gives the structure of the command.
     let parameters = unsafe { Words::at(words.get_wide(4)) };
     if command == SET_TIME_SLICE || command == GET_TIME_SLICE {
@@ -165,12 +176,34 @@ fn control(node: &Node, clients: &mut BTreeMap<u32, Client>, file: c_int, words:
     };
     match command {
         NAME => or(name(node, client, parameters), NO_DEVICE),
+        DISABLE_CHANNELS if !node.description().firmware => NOT_SUPPORTED,
         DISABLE_CHANNELS => disable(node, client, parameters),
-        BIND_SWITCHES | UPDATE_GET => DONE,
+        BIND_SWITCHES => DONE,
+        UPDATE_GET => or(client.update_log(object, parameters.get(0)), NOT_FOUND),
         ENABLE_EVENTS => or(client.start_log(node, object), NOT_FOUND),
-        FLUSH => or(client.flush(node, object), NOT_FOUND),
+        // Whose log it is: it is copied for all.
+        FLUSH if client.has_log(object) => {
+            for client in clients.values_mut() {
+                // One without a log has nothing to copy.
+                let _ = client.flush(node);
+            }
+            DONE
+        }
+        FLUSH => NOT_FOUND,
         _ => NOT_SUPPORTED,
     }
+}
+
+/// The size of a command's structure.
+fn size_of_command(command: u32) -> Option<u32> {
+    Some(match command {
+        NAME => 268,
+        DISABLE_CHANNELS => 536,
+        BIND_SWITCHES => 24,
+        ENABLE_EVENTS | UPDATE_GET | SET_TIME_SLICE | GET_TIME_SLICE => 8,
+        FLUSH => 0,
+        _ => return None,
+    })
 }
 
 /// The UUID of the client's GPU: index, flags, length, bytes.

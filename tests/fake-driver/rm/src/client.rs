@@ -35,9 +35,13 @@ struct Log {
     count: u64,
     /// The number of the next switch on the node, once it is on.
     next: Option<u64>,
-    /// Where its record goes.
+    /// Where its record goes, and up to where the client has read.
     put: u64,
+    get: u64,
+    /// How many were lost since the client last said so.
     lost: u64,
+    /// The number of the next record.
+    sequence: u64,
 }
 
 impl Client {
@@ -93,7 +97,9 @@ impl Client {
             count: count.into(),
             next: None,
             put: 0,
+            get: 0,
             lost: 0,
+            sequence: 0,
         });
         Some(())
     }
@@ -106,28 +112,47 @@ impl Client {
         Some(())
     }
 
+    /// Whether it has a log of this handle.
+    pub(crate) fn has_log(&self, handle: u32) -> bool {
+        self.log.as_ref().is_some_and(|log| log.handle == handle)
+    }
+
     /// Copies what has happened since the last time.
-    pub(crate) fn flush(&mut self, node: &Node, handle: u32) -> Option<()> {
+    pub(crate) fn flush(&mut self, node: &Node) -> Option<()> {
         let device = self.device?;
-        let log = self.log.as_mut().filter(|log| log.handle == handle)?;
+        let log = self.log.as_mut()?;
         let (switches, next, lost) = node.switches(device, log.next?);
         log.next = Some(next);
-        log.lost += lost;
+        (log.lost, log.sequence) = (log.lost + lost, log.sequence + lost);
         let records = self.memory.get(&log.records)?;
         for switch in &switches {
-            let record = record(node, switch);
+            let record = record(node, switch, log.sequence as u16);
+            log.sequence += 1;
+            let next = (log.put + 1) % log.count;
+            if next == log.get {
+                log.lost += 1;
+                continue;
+            }
             records.write_all_at(&record, log.put * RECORD).ok()?;
-            log.put = (log.put + 1) % log.count;
+            log.put = next;
         }
         let header = self.memory.get(&log.header)?;
         let put = log.put as u32;
         header.write_all_at(&log.lost.to_le_bytes(), LOST).ok()?;
         header.write_all_at(&put.to_le_bytes(), PUT).ok()
     }
+
+    /// The client has read the log up to there. The count of lost records begins anew.
+    pub(crate) fn update_log(&mut self, handle: u32, get: u32) -> Option<()> {
+        let log = self.log.as_mut().filter(|log| log.handle == handle)?;
+        (log.get, log.lost) = (get.into(), 0);
+        let header = self.memory.get(&log.header)?;
+        header.write_all_at(&log.lost.to_le_bytes(), LOST).ok()
+    }
 }
 
-/// `NV_EVENT_BUFFER_RECORD`: tag at 8, group at 12, process at 16, time at 24.
-fn record(node: &Node, switch: &Switch) -> [u8; RECORD as usize] {
+/// `NV_EVENT_BUFFER_RECORD`: tag at 8, its number at 10, group at 12, process at 16, time at 24.
+fn record(node: &Node, switch: &Switch, sequence: u16) -> [u8; RECORD as usize] {
     /// `NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START` and `_END`.
     const START: u8 = 6;
     const END: u8 = 7;
@@ -136,8 +161,9 @@ fn record(node: &Node, switch: &Switch) -> [u8; RECORD as usize] {
     let tag = if switch.is_start { START } else { END };
     let at = gpu_clock(switch.at.cast_signed() - node.now().cast_signed());
     let mut record = [0; RECORD as usize];
-    let parts: [(usize, &[u8]); 4] = [
+    let parts: [(usize, &[u8]); 5] = [
         (8, &[tag]),
+        (10, &sequence.to_le_bytes()),
         (12, &switch.group.to_le_bytes()),
         (16, &switch.pid.unwrap_or(HIDDEN).to_le_bytes()),
         (24, &at.to_le_bytes()),

@@ -5,7 +5,7 @@ use crate::ask::slurmd::{Slurmd, places_of_steps};
 use crate::machine::node::Settings;
 use crate::machine::node::jobs::unknown_to_slurm;
 use crate::machine::preload;
-use crate::machine::scheduler::{self, Measure, Model};
+use crate::machine::scheduler;
 use crate::site::check::facts::{Cgroups, DeviceGate, DeviceMemory, Difference, Machine, Seen};
 use crate::site::check::gather::{containers, device_memory, upkeep};
 use softmig_node::node::Node;
@@ -29,7 +29,7 @@ pub(crate) fn is_node() -> bool {
 }
 
 /// Looks at this machine.
-pub(crate) fn look(measure: Measure) -> Machine {
+pub(crate) fn look() -> Machine {
     let nvml = devices();
     let programs = PROGRAMS.iter().filter(|path| !is_program(Path::new(path)));
     Machine {
@@ -50,7 +50,7 @@ pub(crate) fn look(measure: Measure) -> Machine {
             .iter()
             .map(|id| id.get())
             .collect(),
-        models: models(&nvml, measure),
+        models: scheduler::look(&Node::this_machine()),
         nvml,
     }
 }
@@ -59,19 +59,6 @@ fn node_conf() -> Seen<Option<NodeConf>> {
     let settings = Settings::read().map_err(|error| format!("{error:#}"))?;
     let conf = settings.map(|settings| settings.conf());
     conf.transpose().map_err(|error| format!("{error:#}"))
-}
-
-/// The proofs about the GPUs' own schedulers.
-fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
-    let measure = if rustix::process::geteuid().is_root() {
-        measure
-    } else {
-        Measure::Nothing
-    };
-    let node = Node::this_machine();
-    scheduler::look(&node, devices, measure, scheduler::has_no_process, |card| {
-        scheduler::prove(&node, card)
-    })
 }
 
 /// Limits besides softmig's on the GPU memory of the jobs here.

@@ -1,7 +1,7 @@
 //! Checks that a machine with GPUs holds its jobs to their limits. `nvml` has the rules about the GPUs themselves.
 
 use crate::ask::monitor::START;
-use crate::machine::scheduler::{Model, RESTART};
+use crate::machine::scheduler::Model;
 use crate::site::check::facts::{Cluster, DeviceGate, Difference, Machine};
 use crate::site::check::finding::{Code, Finding};
 use crate::site::check::rules::{containers, device_memory, nvml, upkeep};
@@ -172,9 +172,7 @@ fn scheduler(model: &Model) -> Finding {
                 "each job keeps its own cap on it, since steering its own scheduler has no effect {seen}: {}",
                 failed.why
             ),
-            format!(
-                "run {RESTART} if it is new to you; 'softmig check --node --prove' measures again"
-            ),
+            "to have it measured again, remove /var/lib/softmig/scheduler.json",
         ),
     }
 }

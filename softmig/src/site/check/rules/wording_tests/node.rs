@@ -228,6 +228,7 @@ fn schedulers() -> Vec<Example> {
             driver: "580.159.04".into(),
             time: "2026-11-23T12:00:00Z".into(),
             failed,
+            ..Proof::default()
         })
     };
     let failed = Failed {
@@ -237,7 +238,7 @@ fn schedulers() -> Vec<Example> {
     vec![
         (Code::SchedulerProved, model(proof(None))),
         (Code::SchedulerNoEffect, model(proof(Some(failed)))),
-        (Code::NotLookedAt, model(Err("no GPU of it is idle".into()))),
+        (Code::NotLookedAt, model(Err("not measured yet".into()))),
     ]
 }
 

@@ -1,11 +1,11 @@
-//! The symbols of the command that libraries in it find before the C library's.
+//! The symbols of the daemon that libraries in it find before the C library's.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use object::{Object, ObjectSymbol};
 use std::process::{Command, Stdio};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_softmig");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_softmig-monitor");
 
 #[test]
 fn libraries_find_its_ioctl() {
@@ -19,7 +19,7 @@ fn libraries_find_its_ioctl() {
 #[test]
 fn the_load_says_that_there_is_no_driver() {
     let mut command = Command::new(PROGRAM);
-    command.arg("prove-load").stdin(Stdio::null());
+    command.args(["--prove-load", "0"]).stdin(Stdio::null());
     // Where there is a driver, it sees no GPU.
     let output = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();

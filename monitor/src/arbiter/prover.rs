@@ -1,0 +1,319 @@
+//! Finds out which GPUs can be steered: measures each kind of GPU once, when no process is on it.
+//!
+//! A process of this program's own does it, and two more keep the GPU busy meanwhile. Whatever the driver does to them, this one
+//! does not wait for it. As soon as a process of a job comes to the GPU, they are ended, and it is tried again when the GPU is idle.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::time::Timespec;
+use softmig_node::gpu::{Card, installed};
+use softmig_node::node::Node;
+use softmig_node::proofs::{Key, Proof, Proofs};
+use softmig_nvml::{Devices, MigState, explained, is_idle};
+use softmig_proof::Outcome;
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
+use tracing::{info, warn};
+
+use super::gpus::Gpus;
+use super::settings::Settings;
+
+/// The executable that is this process.
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// How often it is seen whether a GPU is to be measured. The driver is asked only then.
+const EVERY: Duration = Duration::from_secs(30);
+/// The time that a measurement may take. It takes some 5 s, and more where the driver wakes the GPU first.
+const LIMIT: Duration = Duration::from_secs(120);
+/// A measurement that came to nothing is tried again after this, and after twice as long each time.
+const AGAIN: Duration = Duration::from_secs(60);
+const SELDOM: Duration = Duration::from_secs(3600);
+/// How long its end is waited for.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Measures in a thread of its own, until the sender is dropped.
+pub(super) fn start(node: Node, settings: Settings, gpus: Arc<Gpus>) -> io::Result<Sender<()>> {
+    let (sender, until) = channel();
+    let mut prover = Prover {
+        node,
+        settings,
+        gpus,
+        later: BTreeMap::new(),
+        trouble: None,
+    };
+    // NVML wants more room than threads of the arbiter have.
+    let thread = std::thread::Builder::new().name("prover".into());
+    thread.spawn(move || prover.go_on(&until))?;
+    Ok(sender)
+}
+
+struct Prover {
+    node: Node,
+    settings: Settings,
+    gpus: Arc<Gpus>,
+    /// When to try again what came to nothing, and how long that was.
+    later: BTreeMap<Key, (Instant, Duration)>,
+    /// The last trouble with all GPUs, so that it is said once.
+    trouble: Option<String>,
+}
+
+/// Why nothing is known of a GPU.
+#[derive(Debug, PartialEq, Eq)]
+enum Unknown {
+    /// A process of a job has come.
+    Stopped,
+    /// It could not be measured.
+    Trouble(String),
+}
+
+impl Prover {
+    fn go_on(&mut self, until: &Receiver<()>) {
+        loop {
+            self.round();
+            self.gpus.set_standings(|id| self.settings.standing(id));
+            if until.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+
+    /// Measures each kind of GPU of which nothing is known, if one is idle.
+    fn round(&mut self) {
+        if self.due().is_empty() {
+            return;
+        }
+        let trouble = match Devices::of_this_node() {
+            Ok(devices) => {
+                // By now the driver knows their UUIDs.
+                for (key, cards) in self.due() {
+                    self.measure_one(&key, &cards, &devices);
+                }
+                None
+            }
+            Err(error) => Some(explained(&error)),
+        };
+        if trouble != self.trouble
+            && let Some(why) = &trouble
+        {
+            info!("whether GPUs can be steered is not measured: {why}");
+        }
+        self.trouble = trouble;
+    }
+
+    /// The kinds of GPUs that are to be measured now, and their GPUs.
+    fn due(&self) -> BTreeMap<Key, Vec<Card>> {
+        // A file that cannot be read is made anew.
+        let known = Proofs::read(&self.node).unwrap_or_default();
+        let mut due: BTreeMap<Key, Vec<Card>> = BTreeMap::new();
+        for card in installed(&self.node.gpus) {
+            if let Some(key) = Key::of(&self.node, &card) {
+                due.entry(key).or_default().push(card);
+            }
+        }
+        let now = Instant::now();
+        due.retain(|key, _| {
+            let is_known = known.find(key).is_some_and(|proof| proof.is_of(key));
+            let is_later = self.later.get(key).is_some_and(|(at, _)| *at > now);
+            !is_known && !is_later
+        });
+        due
+    }
+
+    /// Measures one of these GPUs, if it is idle, and tells what came out.
+    fn measure_one(&mut self, key: &Key, cards: &[Card], devices: &Devices) {
+        let whole = devices
+            .gpus
+            .iter()
+            .filter(|gpu| gpu.standing == MigState::Whole);
+        let uuids: Vec<&String> = whole.filter_map(|gpu| gpu.uuid.as_ref()).collect();
+        let uuids = cards.iter().filter_map(|card| {
+            let uuid = card.uuid?.as_str().to_owned();
+            uuids.contains(&&uuid).then_some(uuid)
+        });
+        for uuid in uuids {
+            // From here on a process that comes is seen.
+            let is_over = self.gpus.begin_measuring(&uuid);
+            let outcome = match is_idle(&uuid) {
+                Ok(true) => {
+                    info!("{uuid}: it is idle, and measured whether its scheduler can be steered");
+                    let mut command = Command::new(OWN_PROGRAM);
+                    command.args(["--prove", &uuid]).env_remove("NOTIFY_SOCKET");
+                    Some(run(command, LIMIT, &is_over))
+                }
+                // It is looked at again in the next round.
+                Ok(false) | Err(_) => None,
+            };
+            self.gpus.end_measuring();
+            match outcome {
+                None => {}
+                Some(outcome) => return self.tell(key, &uuid, outcome),
+            }
+        }
+    }
+
+    fn tell(&mut self, key: &Key, uuid: &str, outcome: Result<Outcome, Unknown>) {
+        match outcome {
+            Ok(outcome) => {
+                info!("{uuid}: measured: {outcome:?}");
+                match &outcome.failed {
+                    None => info!("{uuid}: its scheduler can be steered"),
+                    Some(it) => warn!(
+                        "{uuid}: its scheduler cannot be steered, and each job keeps its own cap: {} ({})",
+                        it.why, it.step
+                    ),
+                }
+                if let Err(why) = self.keep(key, outcome) {
+                    warn!("{uuid}: what was measured is not kept: {why}");
+                    self.try_later(key);
+                }
+            }
+            Err(Unknown::Stopped) => {
+                info!("{uuid}: a job has come, and it is measured when that has gone");
+            }
+            Err(Unknown::Trouble(why)) => {
+                let time = self.try_later(key);
+                info!(
+                    "{uuid}: not measured, and tried again in {} s: {why}",
+                    time.as_secs()
+                );
+            }
+        }
+    }
+
+    fn keep(&self, key: &Key, outcome: Outcome) -> Result<(), String> {
+        let proof = Proof {
+            time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            failed: outcome.failed,
+            slice_us: outcome.slice_us,
+            change_us: outcome.change_us,
+            ..Proof::default()
+        };
+        let mut all = Proofs::read(&self.node).unwrap_or_default();
+        all.add(key, proof);
+        all.keep(&self.node).map_err(|error| error.to_string())
+    }
+
+    fn try_later(&mut self, key: &Key) -> Duration {
+        let before = self.later.get(key).map(|(_, time)| *time * 2);
+        let time = before.unwrap_or(AGAIN).min(SELDOM);
+        self.later
+            .insert(key.clone(), (Instant::now() + time, time));
+        time
+    }
+}
+
+/// The outcome that a program prints, if it does so in this time and before `is_over`.
+fn run(mut command: Command, limit: Duration, is_over: &AtomicBool) -> Result<Outcome, Unknown> {
+    /// How often it is seen whether a process has come.
+    const STEP: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
+    let trouble = |why: &dyn std::fmt::Display| Unknown::Trouble(why.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| trouble(&error))?;
+    let number = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let process = number.ok_or(rustix::io::Errno::SRCH);
+    let process = process.and_then(|number| pidfd_open(number, PidfdFlags::empty()));
+    let process = match process {
+        Ok(process) => process,
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(trouble(&format!(
+                "this kernel has no files of processes: {error}"
+            )));
+        }
+    };
+    let begun = Instant::now();
+    let has_ended = |process: &dyn AsFd| {
+        let mut files = [PollFd::new(&process, PollFlags::IN)];
+        poll(&mut files, Some(&STEP)).is_ok_and(|count| count > 0)
+    };
+    let mut killed = None;
+    while !has_ended(&process) {
+        let now = Instant::now();
+        match killed {
+            None if is_over.load(SeqCst) || now - begun > limit => {
+                // The programs that keep the GPU busy end with it.
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+                killed = Some(now);
+            }
+            // It waits within the driver. Nothing waits for it here.
+            Some(at) if now - at > ENDING => break,
+            _ => {}
+        }
+    }
+    if killed.is_some() {
+        // One that has not ended by now is left to whoever ends this daemon.
+        let _ = child.try_wait();
+        return Err(match is_over.load(SeqCst) {
+            true => Unknown::Stopped,
+            false => trouble(&format!("it took longer than {} s", limit.as_secs())),
+        });
+    }
+    told(&mut child).map_err(|why| trouble(&why))
+}
+
+/// What a program has printed that has ended.
+fn told(child: &mut Child) -> Result<Outcome, String> {
+    let status = child.wait().map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        out.read_to_string(&mut text)
+            .map_err(|error| error.to_string())?;
+    }
+    let told: Result<Outcome, String> = serde_json::from_str(&text)
+        .map_err(|error| format!("the process that measures it ended with {status}: {error}"))?;
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration, is_over: &AtomicBool) -> Result<Outcome, Unknown> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        run(command, limit, is_over)
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_the_process_says_is_taken() {
+        let goes_on = AtomicBool::new(false);
+        let outcome = Outcome {
+            slice_us: Some(1024),
+            ..Outcome::default()
+        };
+        let said: Result<Outcome, String> = Ok(outcome.clone());
+        let script = format!("echo '{}'", serde_json::to_string(&said).unwrap());
+        assert_eq!(shell(&script, LONG, &goes_on), Ok(outcome));
+        let no_gpu = shell(r#"echo '{"Err":"cuInit answers 100"}'"#, LONG, &goes_on);
+        assert_eq!(no_gpu, Err(Unknown::Trouble("cuInit answers 100".into())));
+        let Err(Unknown::Trouble(why)) = shell("exit 3", LONG, &goes_on) else {
+            panic!()
+        };
+        assert!(why.contains("exit status: 3"), "{why}");
+    }
+
+    #[test]
+    fn it_is_ended_when_a_job_comes_or_it_takes_too_long() {
+        let begun = Instant::now();
+        let comes = AtomicBool::new(true);
+        assert_eq!(shell("sleep 60", LONG, &comes), Err(Unknown::Stopped));
+        let never = AtomicBool::new(false);
+        let Err(Unknown::Trouble(why)) = shell("sleep 60", Duration::ZERO, &never) else {
+            panic!()
+        };
+        assert_eq!(why, "it took longer than 0 s");
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}
