@@ -9,6 +9,8 @@ from runner import PRELOAD, own_preload
 from stand import Talk
 
 ETC, RUN = pathlib.Path("/etc/softmig"), pathlib.Path("/var/run/softmig")
+# What the monitor measured of this kind of GPU: until then it does not steer.
+MEASURED = pathlib.Path("/var/lib/softmig/scheduler.json")
 SOCKET = RUN / "arbiter.sock"
 USER = 65534
 GROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -46,6 +48,11 @@ class Node:
             time.sleep(0.01)
         if self.socket() == before:
             print("the monitor has no socket: each job keeps its cap alone", *self.said(), sep="\n  ", flush=True)
+        end = time.monotonic() + 60
+        while not MEASURED.exists() and time.monotonic() < end and self.daemon.poll() is None:
+            time.sleep(0.1)
+        if not MEASURED.exists():
+            print("the monitor has not measured the GPU: each job keeps its cap", *self.said(), sep="\n  ", flush=True)
 
     def socket(self):
         """Which socket there is, if any."""
