@@ -51,7 +51,7 @@ type Open = Box<dyn Fn(GpuId) -> Result<Box<dyn Device>, softmig_rm::Error> + Se
 /// How long after an error the device is opened anew.
 const OPEN_AGAIN: Nanos = 60_000_000_000;
 
-/// A log is silent after so many groups came without an entry. A group that only copies makes none either, but seldom for so long.
+/// A log is silent after so many groups came without an entry.
 const MOST_SILENT: u32 = 3;
 
 /// A GPU that gives no answer so many times in a row is taken for one that never will. Each time can take seconds.
@@ -78,6 +78,8 @@ pub(super) struct Scheduler {
     silent: u32,
     /// Whether the device was opened anew because of that, since the log's last entry.
     is_anew: bool,
+    /// Whether the log ever had an entry, of this driver.
+    has_spoken: bool,
     /// The channels that wait.
     pub(super) waiting: BTreeSet<Channel>,
     /// The list of the channels that wait, for the process that comes after this one.
@@ -107,6 +109,7 @@ impl Scheduler {
             renewed: 0,
             silent: 0,
             is_anew: false,
+            has_spoken: false,
             waiting: BTreeSet::new(),
             list: folder.join(list_name(id)),
         }
@@ -146,7 +149,7 @@ impl Scheduler {
         if self.device.is_none() || !self.waiting.is_empty() {
             return false;
         }
-        (self.device, self.log) = (None, Log::default());
+        (self.device, self.log, self.has_spoken) = (None, Log::default(), false);
         self.open_at = self.open_at.or(Some(Nanos::MIN));
         info!(
             "GPU {}: no process uses it, and it is closed",
@@ -218,7 +221,7 @@ impl Scheduler {
                 let at = Nanos::try_from(at).unwrap_or(Nanos::MAX);
                 self.timeouts = 0;
                 if !switches.is_empty() {
-                    (self.silent, self.is_anew) = (0, false);
+                    (self.silent, self.is_anew, self.has_spoken) = (0, false, true);
                 }
                 if self.why_not.is_some() {
                     self.can_be_steered();
@@ -334,19 +337,20 @@ impl Scheduler {
         self.hold(&waiting);
     }
 
-    /// Groups came, and the log has nothing of that: so nobody is charged or held. Where the log is not silent after it was begun
-    /// anew, it was the GPU's engine that began anew.
+    /// Groups came, and the log has nothing of that: so nobody is charged or held. A job that only copies makes no entry either. So
+    /// a log that had one before is only begun anew, which helps after the GPU's engine began anew.
     fn note_silence(&mut self) {
+        self.silent = 0;
         let why = format!(
             "{MOST_SILENT} times a group with work came anew, and its log of context switches has no entry of it"
         );
-        self.silent = 0;
-        if std::mem::replace(&mut self.is_anew, true) {
-            self.is_anew = false;
-            self.give_up(Some(now() + OPEN_AGAIN), &why);
-        } else {
+        if !self.is_anew {
             warn!("GPU {}: {why}: it is opened anew", name(self.id));
             (self.log, self.open_at) = (Log::default(), Some(Nanos::MIN));
+            self.is_anew = true;
+        } else if !self.has_spoken {
+            self.is_anew = false;
+            self.give_up(Some(now() + OPEN_AGAIN), &why);
         }
     }
 
