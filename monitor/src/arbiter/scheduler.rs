@@ -217,8 +217,8 @@ impl Scheduler {
                 let why = "it hides whose processes are there: this needs CAP_SYS_ADMIN";
                 (why.into(), Some(Nanos::MAX))
             }
-            Ok(Reading { at, has_lost }) => {
-                let at = Nanos::try_from(at).unwrap_or(Nanos::MAX);
+            Ok(reading) => {
+                let at = Nanos::try_from(reading.at).unwrap_or(Nanos::MAX);
                 self.timeouts = 0;
                 if !switches.is_empty() {
                     (self.silent, self.is_anew, self.has_spoken) = (0, false, true);
@@ -226,10 +226,20 @@ impl Scheduler {
                 if self.why_not.is_some() {
                     self.can_be_steered();
                 }
+                if reading.has_lost || reading.lacks_last {
+                    debug!(
+                        "GPU {}: its log lacks something: {reading:?}",
+                        name(self.id)
+                    );
+                }
+                if reading.has_lost {
+                    // Who was there may have left.
+                    self.log = Log::default();
+                }
                 let stays = self.log.note(&switches, at);
                 self.log.forget(has_ended);
-                if has_lost {
-                    // The lost entries are later than those that are there. A process that came may have left.
+                if reading.lacks_last {
+                    // Who came may have left.
                     self.log = Log::default();
                 }
                 return Some((at, stays));

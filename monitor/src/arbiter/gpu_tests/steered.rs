@@ -35,7 +35,7 @@ impl Device for Steered {
         to.append(&mut self.log.lock().unwrap());
         Ok(Reading {
             at: now().unsigned_abs(),
-            has_lost: false,
+            ..Reading::default()
         })
     }
 
