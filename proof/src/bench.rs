@@ -1,7 +1,7 @@
 //! Two programs on a GPU that is there.
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use softmig_rm::{Channel, Error, Gpu, Reading};
+use softmig_rm::{Channel, Error, Gpu};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -76,7 +76,8 @@ impl Pair {
     /// Reads the log up to now. Gives each process's time since `from`, when now is, and whether something before was lost.
     fn read(&mut self, from: u64) -> Result<(Times, u64, bool), Trouble> {
         let mut switches = Vec::new();
-        let Reading { at: to, has_lost } = self.gpu.switches(&mut switches)?;
+        let reading = self.gpu.switches(&mut switches)?;
+        let (to, has_lost) = (reading.at, reading.has_lost || reading.lacks_last);
         let times = self.residence.note(&switches, from, to);
         if has_lost {
             self.residence.forget();

@@ -111,7 +111,7 @@ impl Log {
         let found = to.get_mut(before..).unwrap_or_default();
         self.clock.convert(found, begin, now());
         // The next call sets it to zero.
-        has_lost |= self.lost() != self.lost;
+        let lacks_last = self.lost() != self.lost;
         if self.next != was {
             let mut update = UpdateGet {
                 records: self.next,
@@ -123,6 +123,7 @@ impl Log {
         Ok(Reading {
             at: begin,
             has_lost,
+            lacks_last,
         })
     }
 

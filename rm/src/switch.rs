@@ -18,8 +18,10 @@ pub struct Switch {
 pub struct Reading {
     /// Until when it has what the GPU logged, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at: u64,
-    /// Whether something was lost before.
+    /// Whether something was lost before or between these entries.
     pub has_lost: bool,
+    /// Whether something was lost after them.
+    pub lacks_last: bool,
 }
 
 impl Switch {

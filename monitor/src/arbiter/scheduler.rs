@@ -53,7 +53,7 @@ type Open = Box<dyn Fn(GpuId) -> Result<Box<dyn Device>, softmig_rm::Error> + Se
 /// How long after an error the device is opened anew.
 const OPEN_AGAIN: Nanos = 60_000_000_000;
 
-/// A log is silent after so many groups came without an entry. A group that only copies makes none either, but seldom for so long.
+/// A log is silent after so many groups came without an entry.
 const MOST_SILENT: u32 = 3;
 
 /// A GPU that gives no answer so many times in a row is taken for one that never will. Each time can take seconds.
@@ -80,6 +80,8 @@ pub(super) struct Scheduler {
     silent: u32,
     /// Whether the device was opened anew because of that, since the log's last entry.
     is_anew: bool,
+    /// Whether the log ever had an entry, of this driver.
+    has_spoken: bool,
     /// The channels that wait.
     pub(super) waiting: BTreeSet<Channel>,
     /// The list of the channels that wait, for the process that comes after this one.
@@ -109,6 +111,7 @@ impl Scheduler {
             renewed: 0,
             silent: 0,
             is_anew: false,
+            has_spoken: false,
             waiting: BTreeSet::new(),
             list: folder.join(list_name(id)),
         }
@@ -148,7 +151,7 @@ impl Scheduler {
         if self.device.is_none() || !self.waiting.is_empty() {
             return false;
         }
-        (self.device, self.log) = (None, Log::default());
+        (self.device, self.log, self.has_spoken) = (None, Log::default(), false);
         self.open_at = self.open_at.or(Some(Nanos::MIN));
         info!(
             "GPU {}: no process uses it, and it is closed",
@@ -216,19 +219,29 @@ impl Scheduler {
                 let why = "it hides whose processes are there: this needs CAP_SYS_ADMIN";
                 (why.into(), Some(Nanos::MAX))
             }
-            Ok(Reading { at, has_lost }) => {
-                let at = Nanos::try_from(at).unwrap_or(Nanos::MAX);
+            Ok(reading) => {
+                let at = Nanos::try_from(reading.at).unwrap_or(Nanos::MAX);
                 self.timeouts = 0;
                 if !switches.is_empty() {
-                    (self.silent, self.is_anew) = (0, false);
+                    (self.silent, self.is_anew, self.has_spoken) = (0, false, true);
                 }
                 if self.why_not.is_some() {
                     self.can_be_steered();
                 }
+                if reading.has_lost || reading.lacks_last {
+                    debug!(
+                        "GPU {}: its log lacks something: {reading:?}",
+                        name(self.id)
+                    );
+                }
+                if reading.has_lost {
+                    // Who was there may have left.
+                    self.log = Log::default();
+                }
                 let stays = self.log.note(&switches, at);
                 self.log.forget(has_ended);
-                if has_lost {
-                    // The lost entries are later than those that are there. A process that came may have left.
+                if reading.lacks_last {
+                    // Who came may have left.
                     self.log = Log::default();
                 }
                 return Some((at, stays));
@@ -338,19 +351,20 @@ impl Scheduler {
         self.hold(&waiting);
     }
 
-    /// Groups came, and the log has nothing of that: so nobody is charged or held. Where the log is not silent after it was begun
-    /// anew, it was the GPU's engine that began anew.
+    /// Groups came, and the log has nothing of that: so nobody is charged or held. A job that only copies makes no entry either. So
+    /// a log that had one before is only begun anew, which helps after the GPU's engine began anew.
     fn note_silence(&mut self) {
+        self.silent = 0;
         let why = format!(
             "{MOST_SILENT} times a group with work came anew, and its log of context switches has no entry of it"
         );
-        self.silent = 0;
-        if std::mem::replace(&mut self.is_anew, true) {
-            self.is_anew = false;
-            self.give_up(Some(now() + OPEN_AGAIN), &why);
-        } else {
+        if !self.is_anew {
             warn!("GPU {}: {why}: it is opened anew", name(self.id));
             (self.log, self.open_at) = (Log::default(), Some(Nanos::MIN));
+            self.is_anew = true;
+        } else if !self.has_spoken {
+            self.is_anew = false;
+            self.give_up(Some(now() + OPEN_AGAIN), &why);
         }
     }
 

@@ -31,7 +31,7 @@ fn channels_that_an_arbiter_left_waiting_are_found_again() {
 fn read() -> Reading {
     Reading {
         at: now().unsigned_abs(),
-        has_lost: false,
+        ..Reading::default()
     }
 }
 
@@ -174,4 +174,63 @@ fn a_gpu_that_gives_no_answer_three_times_is_asked_no_more() {
         1,
         "it is tried again with the next device"
     );
+}
+
+/// A device whose readings are these.
+#[derive(Clone)]
+struct Readings(Vec<(Vec<Switch>, Reading)>);
+
+impl Device for Readings {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
+        let (switches, reading) = self.0.remove(0);
+        to.extend(switches);
+        Ok(Reading {
+            at: now().unsigned_abs(),
+            ..reading
+        })
+    }
+
+    fn enable(&self, _: &[Channel], _: bool) -> Untaken {
+        Untaken::default()
+    }
+}
+
+#[test]
+fn where_the_log_lacks_something_nobody_is_taken_to_be_there_still() {
+    let process = std::process::id();
+    let came = || {
+        vec![Switch {
+            process,
+            channel: 6,
+            is_start: true,
+            at: (now() - MS).unsigned_abs(),
+        }]
+    };
+    let lost = Reading {
+        has_lost: true,
+        ..Reading::default()
+    };
+    let lacks_last = Reading {
+        lacks_last: true,
+        ..Reading::default()
+    };
+    let all = Reading::default();
+    let folder = tempfile::tempdir().unwrap();
+    let is_there = |readings: Vec<(Vec<Switch>, Reading)>| {
+        let count = readings.len();
+        let mut scheduler = Scheduler::with(Readings(readings), folder.path());
+        (1..count).for_each(|_| drop(scheduler.stays()));
+        thread::sleep(Duration::from_millis(1));
+        scheduler.stays().unwrap().1.contains_key(&process)
+    };
+    assert!(is_there(vec![(came(), all), (vec![], all)]));
+    assert!(
+        !is_there(vec![(came(), all), (vec![], lost)]),
+        "it may have left"
+    );
+    assert!(
+        is_there(vec![(came(), lost), (vec![], all)]),
+        "it came after that"
+    );
+    assert!(!is_there(vec![(came(), lacks_last), (vec![], all)]));
 }

@@ -38,7 +38,7 @@ impl Device for Steered {
         to.append(&mut self.log.lock().unwrap());
         Ok(Reading {
             at: now().unsigned_abs(),
-            has_lost: false,
+            ..Reading::default()
         })
     }
 
@@ -552,5 +552,27 @@ fn a_gpu_that_no_process_uses_is_let_go_and_opened_again() {
     second.want();
     wait_until("it is steered again", is_steered);
     assert_eq!(Arc::strong_count(&device.log), open);
+    gpu.end();
+}
+
+#[test]
+fn a_job_that_copies_is_no_sign_of_a_silent_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Steered {
+        is_silent: true,
+        ..Steered::default()
+    };
+    device.switch(Switch::DRIVER, false);
+    let gpu = Gpu::start(Scheduler::with(device.clone(), folder.path())).unwrap();
+    let (first, ..) = steered_job(&gpu, 1);
+    first.want();
+    let open = Arc::strong_count(&device.log);
+    wait_until("it is steered", || is_free(&first));
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(1500) {
+        assert_eq!(gpu.account().sharing, Sharing::Scheduler);
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Arc::strong_count(&device.log) <= open + 1, "one is open");
     gpu.end();
 }
