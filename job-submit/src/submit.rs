@@ -121,7 +121,7 @@ pub(crate) fn granted_line(verdict: &Verdict) -> String {
         grant.request.tres_per_node.as_deref().unwrap_or_default(),
         grant.limits.memory_mib(),
         grant.limits.percent(),
-        grant.limits.mode().as_str()
+        grant.limits.mode()
     )
 }
 

@@ -77,7 +77,7 @@ fn an_admission_is_answered_and_no_other_process_waits() {
     let node = Node::new();
     // In no job, and in one, of a node without a gate.
     assert_eq!(ask(&node.socket, &ADMISSION).unwrap().0, 0);
-    node.introduce(std::process::id(), 7, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 7, (1, 4), Mode::HARD);
     let (errno, page) = ask(&node.socket, &ADMISSION).unwrap();
     assert_eq!((errno, page.is_some()), (0, false));
     let (errno, page) = ask(&node.socket, &request(GPU)).unwrap();
@@ -131,7 +131,7 @@ impl Node {
     /// A client that has its seat.
     fn client(&self, kind: &str, job: u32, share: (u32, u32)) -> Client {
         let mut client = Client::start(&self.socket, kind);
-        self.introduce(client.pid(), job, share, Mode::Hard);
+        self.introduce(client.pid(), job, share, Mode::HARD);
         client.go();
         client
     }
@@ -178,7 +178,7 @@ fn a_killed_process_is_no_longer_counted() {
 #[test]
 fn the_server_refuses_an_old_library_that_is_not_steered() {
     let node = Node::new();
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     let version = Version::Turns;
     let request = Request { version, gpu: GPU }.to_bytes();
     assert_eq!(refusal(&node.socket, &request), Errno::NOSYS);
@@ -218,7 +218,7 @@ pub fn be_an_arbiter(socket: PathBuf) {
             Ok(Admission {
                 job: Job(client.pid),
                 share: Share::new(1, 2).unwrap(),
-                mode: Mode::Soft,
+                mode: Mode::SOFT,
             })
         }
 
@@ -278,7 +278,7 @@ fn there_is_one_arbiter_and_a_stale_socket_is_replaced() {
 fn all_but_requests_of_known_processes_get_an_errno() {
     let node = Node::new();
     assert_eq!(refusal(&node.socket, &request(GPU)), Errno::NOENT);
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     assert_eq!(refusal(&node.socket, &request([9; 16])), Errno::INVAL);
     let long = [&request(GPU)[..], b"x"].concat();
     for garbage in [&b"x"[..], &[0; 24], &[255; 4096], &long] {
@@ -290,7 +290,7 @@ fn all_but_requests_of_known_processes_get_an_errno() {
 #[test]
 fn a_page_cannot_be_made_shorter_or_longer() {
     let node = Node::new();
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     let (_, page) = ask(&node.socket, &request(GPU)).unwrap();
     let page = page.unwrap();
     for size in [0, Seat::SIZE - 1, Seat::SIZE + 1] {
@@ -304,7 +304,7 @@ fn a_page_cannot_be_made_shorter_or_longer() {
 #[test]
 fn a_process_has_one_seat_at_each_gpu() {
     let node = Node::new();
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     let mut seats = Vec::new();
     for gpu in [GPU, GPU, OTHER_GPU] {
         let (error, page) = ask(&node.socket, &request(gpu)).unwrap();

@@ -128,7 +128,7 @@ fn grant(job: &Job, conf: &JobConf) -> Event {
             .with("shards", limits.share().shards())
             .with("shards_per_gpu", limits.share().per_gpu())
             .with("memory_bytes", u64::from(limits.memory_mib()) << 20)
-            .with("mode", limits.mode().as_str()),
+            .with("mode", limits.mode().to_string()),
     }
 }
 

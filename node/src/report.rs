@@ -119,7 +119,7 @@ pub fn line(job: &Job, allowance: &Allowance, assigned: &Assigned) -> String {
                 limits.gpu_type(),
                 limits.share(),
                 limits.memory_mib(),
-                limits.mode().as_str()
+                limits.mode()
             );
         }
         Allowance::Unknown => line += " verdict=unknown",

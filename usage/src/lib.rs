@@ -210,7 +210,7 @@ impl From<&Limits> for Slice {
             r#type: limits.gpu_type().as_str().to_owned(),
             shards: limits.share().shards(),
             shards_per_gpu: limits.share().per_gpu(),
-            mode: limits.mode().as_str().to_owned(),
+            mode: limits.mode().to_string(),
             memory_bytes: u64::from(limits.memory_mib()) * MIB,
         }
     }

@@ -4,7 +4,7 @@ use core::ffi::CStr;
 
 use softmig_policy::node::fixed_str::Text;
 use softmig_policy::node::identity::Reason;
-use softmig_policy::node::limits::{Limits, TypeName};
+use softmig_policy::node::limits::{Ceiling, Limits, Mode, TypeName};
 use softmig_policy::node::process_view::OsError;
 
 use crate::os::Error;
@@ -122,7 +122,7 @@ impl Message<'_> {
                 line.push(b" MiB and ");
                 push_tenths(line, limits.share().percent_tenths().into());
                 line.push(b" % of the time of each GPU (");
-                line.push(limits.mode().as_str().as_bytes());
+                push_mode(line, limits.mode());
                 line.push(b")");
             }
             Self::LimitedAsNeighbours => {
@@ -265,6 +265,18 @@ fn push_library(line: &mut Line, library: &[u8]) {
 fn push_error(line: &mut Line, words: &[u8], error: i32) {
     line.push(words);
     line.push_number(error.unsigned_abs().into(), 1);
+}
+
+fn push_mode(line: &mut Line, mode: Mode) {
+    match mode.ceiling {
+        Ceiling::Share => line.push(b"hard"),
+        Ceiling::Gpu => line.push(b"soft"),
+        Ceiling::Percent(percent) => {
+            line.push(b"up to ");
+            line.push_number(percent.into(), 1);
+            line.push(b" %");
+        }
+    }
 }
 
 fn push_tenths(line: &mut Line, tenths: u64) {

@@ -57,8 +57,8 @@ examples! { causes: Why<'static> {
 
 examples! { messages: Message<'static> {
     Message::Limited(_) => [
-        Message::Limited(limits(1, Mode::Hard)),
-        Message::Limited(limits(3, Mode::Soft)),
+        Message::Limited(limits(1, Mode::HARD)),
+        Message::Limited(limits(3, Mode::SOFT)),
     ],
     Message::LimitedAsNeighbours => [Message::LimitedAsNeighbours],
     Message::LimitedByVariables => [Message::LimitedByVariables],

@@ -179,7 +179,7 @@ mod tests {
         let admission = Admission {
             job: Job(12),
             share: Share::new(1, 8).unwrap(),
-            mode: Mode::Soft,
+            mode: Mode::SOFT,
         };
         assert_eq!(ask(STEP, CONF, "12.conf", 2001, GPU), Ok(admission));
         assert_eq!(ask(STEP, CONF, "12.conf", 0, GPU), Ok(admission));

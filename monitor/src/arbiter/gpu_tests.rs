@@ -25,7 +25,7 @@ fn sit(gpu: &Arc<Gpu>, job: u32, pid: u32, version: Version) -> io::Result<(Sat,
     let admission = Admission {
         job: Job(job),
         share: Share::new(1, 2).unwrap(),
-        mode: Mode::Soft,
+        mode: Mode::SOFT,
     };
     let newcomer = Newcomer {
         pid,

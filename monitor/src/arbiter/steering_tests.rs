@@ -27,7 +27,7 @@ fn no_job_pays_for_a_change() {
     let whole = Share::new(1, 1).unwrap();
     let charged = |length: Nanos| {
         let mut steering = Steering::new(0);
-        steering.add(Job(1), whole, Mode::Soft);
+        steering.add(Job(1), whole, Mode::SOFT);
         steering.look(10 * MS, &stays(&[length]), &[busy()], &BTreeMap::new());
         steering.take_book().of(Job(1)).charged
     };
@@ -42,12 +42,12 @@ fn a_job_alone_pays_for_its_processes_without_a_seat() {
         let of = Unseated {
             job: Job(job),
             share: half,
-            mode: Mode::Soft,
+            mode: Mode::SOFT,
         };
         (process, of)
     };
     let mut steering = Steering::new(0);
-    steering.add(Job(1), half, Mode::Soft);
+    steering.add(Job(1), half, Mode::SOFT);
     let mut seen = stays(&[MS]);
     let long = |resident| Stays {
         resident,
@@ -72,7 +72,7 @@ fn a_process_that_cannot_be_held_pays_by_the_log() {
     let half = Share::new(1, 2).unwrap();
     let mut steering = Steering::new(0);
     for job in [1, 2] {
-        steering.add(Job(job), half, Mode::Soft);
+        steering.add(Job(job), half, Mode::SOFT);
     }
     // Whatever it says.
     let silent = SeatState {
@@ -108,7 +108,7 @@ fn while_nobody_is_steered_jobs_pay_for_what_they_tell() {
     let half = Share::new(1, 2).unwrap();
     let mut steering = Steering::new(0);
     for job in [1, 2] {
-        steering.add(Job(job), half, Mode::Hard);
+        steering.add(Job(job), half, Mode::HARD);
     }
     let seat = |job, pending| SeatState {
         job: Job(job),
@@ -136,7 +136,7 @@ fn while_nobody_is_steered_jobs_pay_for_what_they_tell() {
 fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
     let quarter = Share::new(1, 4).unwrap();
     let mut steering = Steering::new(0);
-    steering.add(Job(1), quarter, Mode::Hard);
+    steering.add(Job(1), quarter, Mode::HARD);
     // A program that starts waits for each of its first steps.
     let none = BTreeMap::new();
     steering.look(100 * MS, &stays(&[MS; 10]), &[busy()], &none);
@@ -157,7 +157,7 @@ fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
 fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
     let quarter = Share::new(1, 4).unwrap();
     let mut steering = Steering::new(0);
-    steering.add(Job(1), quarter, Mode::Hard);
+    steering.add(Job(1), quarter, Mode::HARD);
     let none = BTreeMap::new();
     // It is to have a long slice, and its stays still end with the driver's own.
     let stay = stays(&[Nanos::try_from(DEFAULT_SLICE_US * 1000).unwrap(); 4]);
@@ -173,7 +173,7 @@ fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
 fn a_clock_that_is_read_twice_makes_no_job_yield() {
     let slice_after = |pending| {
         let mut steering = Steering::new(0);
-        steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Soft);
+        steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::SOFT);
         for at in 1..=20 {
             let seat = SeatState { pending, ..busy() };
             // It is there for the whole time, and each third look sees the end of a slice.
@@ -193,7 +193,7 @@ fn a_clock_that_is_read_twice_makes_no_job_yield() {
 fn a_stay_that_a_new_round_ends_makes_no_job_yield() {
     let slice_after = |change: fn(&mut Steering, &mut SeatState)| {
         let mut steering = Steering::new(0);
-        steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Hard);
+        steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::HARD);
         for at in 1..=4 {
             let mut seat = busy();
             change(&mut steering, &mut seat);
@@ -211,7 +211,7 @@ fn a_stay_that_a_new_round_ends_makes_no_job_yield() {
 /// The slice of a job that mostly yields.
 fn slice_of_a_yielding_job() -> u64 {
     let mut steering = Steering::new(0);
-    steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Hard);
+    steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::HARD);
     steering.look(100 * MS, &stays(&[MS; 10]), &[busy()], &BTreeMap::new());
     steering.state(Job(1)).unwrap().1
 }
@@ -220,8 +220,8 @@ fn slice_of_a_yielding_job() -> u64 {
 fn the_sums_of_jobs_changes_and_others_are_the_cards() {
     let half = Share::new(1, 2).unwrap();
     let mut steering = Steering::new(0);
-    steering.add(Job(1), half, Mode::Soft);
-    steering.add(Job(2), half, Mode::Soft);
+    steering.add(Job(1), half, Mode::SOFT);
+    steering.add(Job(2), half, Mode::SOFT);
     let seat = |job, process| SeatState {
         job: Job(job),
         process,
@@ -249,7 +249,7 @@ fn the_sums_of_jobs_changes_and_others_are_the_cards() {
 fn the_last_stretch_of_a_process_that_has_gone_is_its_jobs() {
     let whole = Share::new(1, 1).unwrap();
     let mut steering = Steering::new(0);
-    steering.add(Job(1), whole, Mode::Soft);
+    steering.add(Job(1), whole, Mode::SOFT);
     let none = BTreeMap::new();
     steering.look(10 * MS, &stays(&[MS]), &[busy()], &none);
     steering.remove(Job(1));

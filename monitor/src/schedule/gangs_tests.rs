@@ -31,7 +31,7 @@ impl Program {
         Self {
             gpus: gpus.to_vec(),
             shards,
-            mode: Mode::Hard,
+            mode: Mode::HARD,
             rests: (0, 0),
             done: 0,
             left: 0,
@@ -271,7 +271,7 @@ fn a_gang_and_a_job_with_one_of_its_gpus_get_their_shares() {
 fn a_gang_that_says_falsely_that_it_has_work_takes_its_share_at_most() {
     // Its kernels wait for a third GPU, which never runs them.
     let mut liar = Program::busy(&[0, 1, 2], 4);
-    liar.mode = Mode::Soft;
+    liar.mode = Mode::SOFT;
     let mut node = Node::new(
         3,
         vec![liar, Program::busy(&[0], 4), Program::busy(&[1], 4)],
@@ -314,7 +314,7 @@ fn program() -> impl Strategy<Value = Program> {
         1 => (MS..100 * MS, MS..200 * MS),
     ];
     (gpus, 1..=4_u32, any::<bool>(), rests).prop_map(|(gpus, shards, is_hard, rests)| Program {
-        mode: if is_hard { Mode::Hard } else { Mode::Soft },
+        mode: if is_hard { Mode::HARD } else { Mode::SOFT },
         rests,
         ..Program::busy(&gpus, shards)
     })

@@ -15,8 +15,9 @@
 //!     bounded (`MAX_LAG`, `JobState::kept_lead`).
 //!   - A job is eligible while its virtual time leads the least one by no more than `JobState::max_lead`. A job that is not
 //!     eligible is held. Among eligible jobs the GPU chooses by itself.
-//! - **The cap of a `hard` job** is a credit that grows by its share of the time, up to one burst ([`burst`]). A job without credit
-//!   is held, also if it is alone. A debt is no more than one burst either.
+//! - **The cap of a job** is a credit that grows by its ceiling's part of the time: its share, or more, as the policy says. What it
+//!   saves up is at most its burst, so a job that rests gets the whole GPU for a while, as far as no other job wants it. A job
+//!   without credit is held, also if it is alone. A debt is at most its ceiling's part of `DEBT`.
 //! - **Time slices.** A job that mostly yields by itself, because its program waits for the GPU, keeps a long slice. Beside such a job
 //!   the others get short slices, so that it comes back soon. Where no job yields, slices are long and in proportion to the shares,
 //!   since each change of groups costs the GPU 0.14 ms.
@@ -59,9 +60,10 @@ const MAX_LAG: Nanos = 18 * MS;
 /// short kernel, as they get less than their share of the time while others have the GPU in between.
 const LEAST_PACE: Nanos = 50;
 
-/// A burst is a job's share of this time, and at least `LEAST_BURST`, so that a small share meets its cap by no look that is late.
-const BURST: Nanos = 100 * MS;
-const LEAST_BURST: Nanos = 20 * MS;
+/// A debt is a job's ceiling's part of this time, and at least `LEAST_DEBT`, so that a small share meets its cap by no look that is
+/// late.
+const DEBT: Nanos = 100 * MS;
+const LEAST_DEBT: Nanos = 20 * MS;
 
 /// Interval in which jobs are classified and slices set.
 const CLASSIFY_EVERY: Nanos = 100 * MS;
@@ -149,7 +151,7 @@ struct JobState {
     mode: Mode,
     /// GPU time charged, with the changes of groups, divided by the share.
     virtual_time: Nanos,
-    /// GPU time that it may still use if it is capped; negative for a debt. At most one burst either way.
+    /// GPU time that it may still use if it is capped; negative for a debt.
     credit: Nanos,
     wants_gpu: bool,
     /// The last look at which it wanted the GPU.
@@ -326,9 +328,8 @@ impl Sharing {
         self.choose_held();
         self.hold_for_phase();
         let virtual_time = self.virtual_time;
-        self.jobs.retain(|_, it| {
-            it.has_processes || it.credit < burst(it.share) || it.virtual_time > virtual_time
-        });
+        self.jobs
+            .retain(|_, it| it.has_processes || it.credit < 0 || it.virtual_time > virtual_time);
         look.next = self.next();
         look
     }
@@ -534,7 +535,7 @@ impl JobState {
         self.changing = new.changing.clamp(0, time);
         self.pending = new.pending.clamp(0, time);
         self.unseated = new.unseated.clamp(0, time);
-        self.credit += share_of(self.share, time);
+        self.credit += share_of(self.ceiling(), time);
         if self.is_held() {
             // The GPU needs a moment to take it off.
             let is_in_effect = self.held_for >= 2 * RECHECK;
@@ -572,8 +573,8 @@ impl JobState {
 
     fn charge(&mut self, time: Nanos, changing: Nanos) {
         self.virtual_time += self.to_virtual(time + changing);
-        let most = burst(self.share);
-        self.credit = (self.credit - time).clamp(-most, most);
+        let most = (Nanos::from(self.mode.burst_ms) * MS).max(resume_credit(self.ceiling()));
+        self.credit = (self.credit - time).clamp(-most_debt(self.ceiling()), most);
     }
 
     fn is_held(&self) -> bool {
@@ -609,14 +610,20 @@ impl JobState {
         time * Nanos::from(self.share.per_gpu()) / Nanos::from(self.share.shards().max(1))
     }
 
+    /// The part of the time that it may have in the long run.
+    fn ceiling(&self) -> Share {
+        self.mode.ceiling_of(self.share)
+    }
+
     fn is_capped(&self) -> bool {
-        self.mode == Mode::Hard && self.share.shards() < self.share.per_gpu()
+        let [shards, per_gpu] = parts(self.ceiling());
+        shards < per_gpu
     }
 
     fn has_credit(&self) -> bool {
         let least = match self.held {
             None => 1,
-            Some(_) => resume_credit(self.share),
+            Some(_) => resume_credit(self.ceiling()),
         };
         !self.is_capped() || self.credit >= least
     }
@@ -625,7 +632,11 @@ impl JobState {
     fn until_next(&self, now: Nanos, least: Option<Nanos>) -> Option<Nanos> {
         match self.held {
             Some(Held::Ahead) => Some(RECHECK),
-            Some(Held::Capped) => Some(self.to_virtual(resume_credit(self.share) - self.credit)),
+            Some(Held::Capped) => {
+                let missing = resume_credit(self.ceiling()) - self.credit;
+                let [shards, per_gpu] = parts(self.ceiling());
+                Some(missing * per_gpu / shards)
+            }
             None if !self.may_use(now) => None,
             None => {
                 let lead = least.map(|least| {
@@ -639,20 +650,24 @@ impl JobState {
 
     /// Time until its credit is used, if it has the GPU for itself.
     fn until_capped(&self) -> Option<Nanos> {
-        let [shards, per_gpu] = [self.share.shards(), self.share.per_gpu()].map(Nanos::from);
+        let [shards, per_gpu] = parts(self.ceiling());
         self.is_capped()
             .then(|| self.credit * per_gpu / (per_gpu - shards))
     }
 }
 
-/// The most GPU time that a job can save up, or owe, in nanoseconds.
-pub fn burst(share: Share) -> Nanos {
-    share_of(share, BURST).max(LEAST_BURST)
+/// The most GPU time that a job with this ceiling can owe, in nanoseconds.
+fn most_debt(ceiling: Share) -> Nanos {
+    share_of(ceiling, DEBT).max(LEAST_DEBT)
 }
 
 /// With this credit a job goes on that had none.
-fn resume_credit(share: Share) -> Nanos {
-    share_of(share, 30 * MS)
+fn resume_credit(ceiling: Share) -> Nanos {
+    share_of(ceiling, 30 * MS)
+}
+
+fn parts(share: Share) -> [Nanos; 2] {
+    [share.shards(), share.per_gpu()].map(Nanos::from)
 }
 
 /// A share of some time.

@@ -42,7 +42,7 @@ fn connect_without_pause(node: &Node, is_over: &AtomicBool) {
 #[ignore = "a measurement"]
 fn what_a_hostile_user_costs_others() {
     let node = node_that_takes_descriptors();
-    node.introduce(std::process::id(), 1, (1, 2), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 2), Mode::HARD);
     let (_, page) = ask(&node.socket, &request(GPU)).unwrap();
     let sat = Sat::at(&page.unwrap());
     for (what, hangs, connects, crowd) in [

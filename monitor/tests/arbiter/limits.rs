@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn silent_connections_keep_no_process_out() {
     let node = Node::new();
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     let silent: Vec<_> = (0..10).map(|_| connected(&node.socket).unwrap()).collect();
     let (error, page) = ask(&node.socket, &request(GPU)).unwrap();
     assert!(error == 0 && page.is_some());
@@ -36,7 +36,7 @@ fn one_user_cannot_have_all_seats() {
         ..node.settings()
     });
     let clients = [1, 2].map(|job| node.client("honest", job, (1, 4)));
-    node.introduce(std::process::id(), 3, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 3, (1, 4), Mode::HARD);
     assert_eq!(refusal(&node.socket, &request(GPU)), Errno::USERS);
     drop(clients);
     wait_for_a_seat(&node);
@@ -50,7 +50,7 @@ fn who_has_many_seats_leaves_as_many_to_others() {
         ..node.settings()
     });
     let _clients = [1, 2].map(|job| node.client("honest", job, (1, 4)));
-    node.introduce(std::process::id(), 3, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 3, (1, 4), Mode::HARD);
     assert_eq!(refusal(&node.socket, &request(GPU)), Errno::USERS);
 }
 
@@ -75,7 +75,7 @@ fn wait_for_a_seat(node: &Node) {
 #[test]
 fn a_page_that_was_given_up_takes_no_memory() {
     let node = Node::new();
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     let [given_up, page] = [(); 2].map(|()| {
         let (_, page) = ask(&node.socket, &request(GPU)).unwrap();
         page.unwrap()
@@ -93,7 +93,7 @@ fn a_page_that_was_given_up_takes_no_memory() {
 fn who_takes_no_answers_gets_no_more_of_them() {
     const MOST: usize = 64;
     let node = Node::new();
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     let mut unread = Vec::new();
     let refused = loop {
         let (socket, errno) = asked(&node);
@@ -155,7 +155,7 @@ fn a_client_can_send_no_descriptor() {
         .map_while(|it| it.parse().ok())
         .collect();
     let node = Node::new();
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     let sent = send_beside(
         &connected(&node.socket).unwrap(),
         b"hello",
@@ -195,7 +195,7 @@ pub fn try_to_send_one_that_lingers(
 #[test]
 fn a_socket_that_lingers_keeps_no_process_from_its_seat() {
     let node = node_that_takes_descriptors();
-    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::HARD);
     let mut readers = Vec::new();
     for words in [&b"hello"[..], &request(GPU)] {
         for is_to_leave in [false, true] {

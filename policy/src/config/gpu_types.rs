@@ -1,6 +1,8 @@
 //! The GPUs that are shared: how much one has, and how it may be cut.
 
-use crate::node::limits::{Limits, LimitsError, MAX_SHARDS_PER_GPU, Mode, Share, TypeName};
+use crate::node::limits::{
+    Ceiling, Limits, LimitsError, MAX_SHARDS_PER_GPU, Mode, Share, TypeName,
+};
 use serde::Deserialize;
 
 /// A type of GPU that may be cut.
@@ -11,7 +13,8 @@ pub struct GpuType {
     reserved_mib: u32,
     shards: u32,
     slices: Vec<u32>,
-    mode: Mode,
+    ceiling: CeilingKey,
+    burst_ms: u32,
     mig: bool,
 }
 
@@ -66,7 +69,10 @@ impl GpuType {
             self.name,
             share,
             share.part_of(u64::from(self.memory_mib - self.reserved_mib)),
-            self.mode,
+            Mode {
+                ceiling: self.ceiling.of(share),
+                burst_ms: self.burst_ms,
+            },
         )
     }
 
@@ -108,6 +114,64 @@ const LEAST_MEMORY_MIB: u32 = 1024;
 /// More than this is a figure in KiB.
 const MOST_MEMORY_MIB: u32 = 1 << 20;
 
+/// The value of `ceiling`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CeilingKey {
+    /// Of every slice.
+    Same(Ceiling),
+    /// So many times a slice's share, in hundredths.
+    Times(u32),
+}
+
+impl CeilingKey {
+    /// Reads `share`, `gpu`, `50 %` or `2x`.
+    fn parse(text: &str) -> Option<Self> {
+        let hundredths = |text: &str| {
+            let number: f64 = text.trim_end().parse().ok()?;
+            let is_plain = text.bytes().next().is_some_and(|it| it.is_ascii_digit());
+            let hundredths = (number * 100.0).round();
+            (is_plain && (1.0..=10_000.0).contains(&hundredths)).then_some(hundredths as u32)
+        };
+        Some(match text {
+            "share" => Self::Same(Ceiling::Share),
+            "gpu" => Self::Same(Ceiling::Gpu),
+            _ => match (text.strip_suffix('%'), text.strip_suffix('x')) {
+                (Some(percent), _) => {
+                    let percent = hundredths(percent).filter(|it| it % 100 == 0)? / 100;
+                    match u8::try_from(percent).ok()? {
+                        percent @ 1..100 => Self::Same(Ceiling::Percent(percent)),
+                        100 => Self::Same(Ceiling::Gpu),
+                        _ => return None,
+                    }
+                }
+                (_, Some(times)) => Self::Times(hundredths(times).filter(|it| *it >= 100)?),
+                _ => return None,
+            },
+        })
+    }
+
+    /// That of a slice.
+    fn of(self, share: Share) -> Ceiling {
+        match self {
+            Self::Same(ceiling) => ceiling,
+            Self::Times(100) => Ceiling::Share,
+            // Tenths of a percent, times hundredths.
+            Self::Times(times) => match share.percent_tenths() * times / 1000 {
+                percent @ ..100 => Ceiling::Percent(percent as u8),
+                _ => Ceiling::Gpu,
+            },
+        }
+    }
+}
+
+/// The value of `mode`.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ModeKey {
+    Hard,
+    Soft,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GpuTable {
@@ -115,8 +179,9 @@ pub(crate) struct GpuTable {
     reserved_mib: u32,
     shards: u32,
     slices: Option<Vec<u32>>,
-    #[serde(default)]
-    mode: Mode,
+    mode: Option<ModeKey>,
+    ceiling: Option<String>,
+    burst_ms: Option<u32>,
     #[serde(default)]
     mig: bool,
 }
@@ -157,15 +222,45 @@ impl GpuTable {
                 self.shards
             ));
         }
+        let (ceiling, burst_ms) = (self.ceiling()?, self.burst_ms()?);
         Ok(GpuType {
             name,
             memory_mib: self.memory_mib,
             reserved_mib: self.reserved_mib,
             slices: check_slices(self.slices, self.shards)?,
             shards: self.shards,
-            mode: self.mode,
+            ceiling,
+            burst_ms,
             mig: self.mig,
         })
+    }
+}
+
+impl GpuTable {
+    fn ceiling(&self) -> Result<CeilingKey, String> {
+        match (self.mode, &self.ceiling) {
+            (Some(_), Some(ceiling)) => Err(format!(
+                "mode and ceiling = \"{ceiling}\" say the same thing; omit mode"
+            )),
+            (Some(ModeKey::Soft), None) => Ok(CeilingKey::Same(Ceiling::Gpu)),
+            (Some(ModeKey::Hard) | None, None) => Ok(CeilingKey::Same(Ceiling::Share)),
+            (None, Some(ceiling)) => CeilingKey::parse(ceiling).ok_or_else(|| {
+                format!(
+                    "ceiling = \"{ceiling}\" is not the most that a slice gets of the GPU's time: write \"share\", \"gpu\", \"50 %\" (of the GPU, from 1 to 100) or \"2x\" (of the share, from 1x)"
+                )
+            }),
+        }
+    }
+
+    fn burst_ms(&self) -> Result<u32, String> {
+        let burst_ms = self.burst_ms.unwrap_or(Mode::BURST_MS);
+        if burst_ms > Mode::MOST_BURST_MS {
+            return Err(format!(
+                "burst_ms = {burst_ms} is more than {} (a minute of the GPU): it counts milliseconds of GPU time",
+                Mode::MOST_BURST_MS
+            ));
+        }
+        Ok(burst_ms)
     }
 }
 
@@ -191,4 +286,52 @@ fn check_slices(slices: Option<Vec<u32>>, shards: u32) -> Result<Vec<u32>, Strin
     slices.sort_unstable();
     slices.dedup();
     Ok(slices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(keys: &str, shards: u32) -> Result<String, String> {
+        let text = format!("memory_mib = 46068\nreserved_mib = 604\nshards = 8\n{keys}");
+        let table: GpuTable = toml::from_str(&text).map_err(|error| error.to_string())?;
+        let limits = table.check("l40s")?.limits(shards);
+        Ok(limits
+            .map_err(|error| error.to_string())?
+            .mode()
+            .to_string())
+    }
+
+    #[test]
+    fn a_ceiling_is_the_share_or_the_gpu_or_in_between() {
+        for (keys, shards, mode) in [
+            ("", 2, "hard"),
+            ("mode = 'hard'", 2, "hard"),
+            ("mode = 'soft'\nburst_ms = 20", 2, "soft/20"),
+            ("ceiling = 'share'", 2, "hard"),
+            ("ceiling = 'gpu'", 2, "soft"),
+            ("ceiling = '50 %'", 2, "50%"),
+            ("ceiling = '100%'", 2, "soft"),
+            ("ceiling = '2x'\nburst_ms = 0", 2, "50%/0"),
+            ("ceiling = '1.5x'", 1, "18%"),
+            ("ceiling = '1x'", 1, "hard"),
+            ("ceiling = '4x'", 2, "soft"),
+        ] {
+            assert_eq!(limits(keys, shards).as_deref(), Ok(mode), "{keys}");
+        }
+    }
+
+    #[test]
+    fn a_ceiling_that_says_nothing_is_an_error() {
+        for ceiling in [
+            "", "50", "0 %", "101 %", "12.5 %", "0.5x", "x", "-2x", "NaNx", "inf%", "hard", "2 x 3",
+        ] {
+            let error = limits(&format!("ceiling = '{ceiling}'"), 2).unwrap_err();
+            assert!(error.contains("write \"share\", \"gpu\""), "{error}");
+        }
+        let both = limits("mode = 'hard'\nceiling = '2x'", 2).unwrap_err();
+        assert!(both.contains("omit mode"), "{both}");
+        let long = limits("burst_ms = 60001", 2).unwrap_err();
+        assert!(long.contains("milliseconds of GPU time"), "{long}");
+    }
 }

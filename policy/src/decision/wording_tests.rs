@@ -33,7 +33,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
 fn shards(shards: u32) -> Limits {
     let l40s = TypeName::new("l40s").unwrap();
     let share = Share::new(shards, 4).unwrap();
-    Limits::new(l40s, share, share.part_of(45464), Mode::Hard).unwrap()
+    Limits::new(l40s, share, share.part_of(45464), Mode::HARD).unwrap()
 }
 
 fn quarter() -> Limits {

@@ -186,8 +186,10 @@ impl fmt::Display for JobConf {
             writeln!(f, "{TYPE}={}", limits.gpu_type())?;
             writeln!(f, "{SHARDS}={}", limits.share())?;
         }
-        let mode = self.limits.map_or(WHOLE, |limits| limits.mode().as_str());
-        writeln!(f, "{MODE}={mode}")?;
+        match &self.limits {
+            Some(limits) => writeln!(f, "{MODE}={}", limits.mode())?,
+            None => writeln!(f, "{MODE}={WHOLE}")?,
+        }
         write!(f, "{GPUS}=")?;
         for (at, uuid) in self.gpus.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
@@ -346,7 +348,7 @@ mod tests {
                     TypeName::new("l40s").unwrap(),
                     Share::new(1, 8).unwrap(),
                     5683,
-                    Mode::Hard,
+                    Mode::HARD,
                 )
                 .unwrap(),
             ),

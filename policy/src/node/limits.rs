@@ -18,7 +18,7 @@ pub enum LimitsError {
     Shards,
     /// Less than one MiB, or more than 2^32 - 1.
     Memory,
-    /// Neither `hard` nor `soft`.
+    /// Not the word of a [`Mode`].
     Mode,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for LimitsError {
             Self::Type => "not the name of a GPU type",
             Self::Shards => "not a share such as 1/4",
             Self::Memory => "not a size from 1M up",
-            Self::Mode => "neither hard nor soft",
+            Self::Mode => "neither hard nor soft nor a ceiling such as 60%",
         })
     }
 }
@@ -80,33 +80,96 @@ impl fmt::Debug for TypeName {
     }
 }
 
-/// The mode of a share: a soft one may borrow GPU time that no other job wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "std", derive(serde::Deserialize))]
-#[cfg_attr(feature = "std", serde(rename_all = "lowercase"))]
-pub enum Mode {
-    /// The share is a cap, also while the GPU is otherwise idle.
-    #[default]
-    Hard,
-    /// Idle time may be borrowed.
-    Soft,
+/// How much of the GPU a job gets where no other job wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ceiling {
+    /// Its share.
+    Share,
+    /// So many hundredths of the GPU, from 1 to 99, or its share if that is more.
+    Percent(u8),
+    /// All of it.
+    Gpu,
+}
+
+/// The mode of a share: how far the job may exceed it where no other job wants the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// Over a long time.
+    pub ceiling: Ceiling,
+    /// How much GPU time below the ceiling the job saves up for later, in milliseconds.
+    pub burst_ms: u32,
 }
 
 impl Mode {
-    /// The word in policy.toml, tag and conf.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hard => "hard",
-            Self::Soft => "soft",
+    /// What a job saves up unless the policy says otherwise: over a minute, less than one point of the GPU.
+    pub const BURST_MS: u32 = 500;
+    /// More than this is no burst.
+    pub const MOST_BURST_MS: u32 = 60_000;
+    /// The share is a cap, also while the GPU is otherwise idle.
+    pub const HARD: Self = Self {
+        ceiling: Ceiling::Share,
+        burst_ms: Self::BURST_MS,
+    };
+    /// Idle time may be borrowed.
+    pub const SOFT: Self = Self {
+        ceiling: Ceiling::Gpu,
+        burst_ms: Self::BURST_MS,
+    };
+
+    /// Reads its word in tag and conf, as `Display` writes it: `hard`, `soft` or `60%`, and behind a slash the burst if that is
+    /// another than [`Mode::BURST_MS`].
+    pub fn parse(text: &str) -> Result<Self, LimitsError> {
+        let (ceiling, burst_ms) = match split_once(text, b'/') {
+            Some((ceiling, burst)) => (ceiling, decimal(burst).ok_or(LimitsError::Mode)?),
+            None => (text, Self::BURST_MS),
+        };
+        let ceiling = match ceiling {
+            "hard" => Ceiling::Share,
+            "soft" => Ceiling::Gpu,
+            other => other
+                .strip_suffix('%')
+                .and_then(decimal)
+                .and_then(|percent| u8::try_from(percent).ok())
+                .filter(|percent| (1..100).contains(percent))
+                .map(Ceiling::Percent)
+                .ok_or(LimitsError::Mode)?,
+        };
+        if burst_ms > Self::MOST_BURST_MS {
+            return Err(LimitsError::Mode);
         }
+        Ok(Self { ceiling, burst_ms })
     }
 
-    /// Reads what [`Mode::as_str`] gives.
-    pub fn parse(text: &str) -> Result<Self, LimitsError> {
-        match text {
-            "hard" => Ok(Self::Hard),
-            "soft" => Ok(Self::Soft),
-            _ => Err(LimitsError::Mode),
+    /// The most that a job with this share gets over a long time.
+    pub fn ceiling_of(self, share: Share) -> Share {
+        let part = |shards, per_gpu| Share::new(shards, per_gpu).unwrap_or(share);
+        match self.ceiling {
+            Ceiling::Share => share,
+            Ceiling::Percent(percent) if u32::from(percent) * 10 > share.percent_tenths() => {
+                part(u32::from(percent), 100)
+            }
+            Ceiling::Percent(_) => share,
+            Ceiling::Gpu => part(1, 1),
+        }
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self::HARD
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ceiling {
+            Ceiling::Share => f.write_str("hard")?,
+            Ceiling::Gpu => f.write_str("soft")?,
+            Ceiling::Percent(percent) => write!(f, "{percent}%")?,
+        }
+        match self.burst_ms {
+            Self::BURST_MS => Ok(()),
+            other => write!(f, "/{other}"),
         }
     }
 }
@@ -288,6 +351,44 @@ mod tests {
             let share = Share::new(share.0, share.1).unwrap();
             assert_eq!(Percent(share).to_string(), shown);
         }
+    }
+
+    #[test]
+    fn a_mode_is_one_word() {
+        for text in ["hard", "soft", "60%", "hard/20", "soft/0", "99%/60000"] {
+            assert_eq!(Mode::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Mode::parse("hard"), Ok(Mode::HARD));
+        for text in [
+            "",
+            "Hard",
+            "0%",
+            "100%",
+            "60",
+            "60 %",
+            "hard/",
+            "hard/60001",
+            "hard/-1",
+            "hard/500/500",
+            "/20",
+        ] {
+            assert_eq!(Mode::parse(text), Err(LimitsError::Mode), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_ceiling_is_the_share_at_least() {
+        let [quarter, most] = [1, 3].map(|shards| Share::new(shards, 4).unwrap());
+        let ceiling = |text: &str, share| {
+            Mode::parse(text)
+                .unwrap()
+                .ceiling_of(share)
+                .percent_tenths()
+        };
+        assert_eq!(ceiling("hard", quarter), 250);
+        assert_eq!(ceiling("soft", quarter), 1000);
+        assert_eq!(ceiling("60%", quarter), 600);
+        assert_eq!(ceiling("60%", most), 750);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn limits(text: &[u8]) -> Option<Limits> {
         .flatten()
         .map_or(100, |tenths| u32::from(tenths.get() / 10).max(1));
     let share = Share::new(percent, 100).ok()?;
-    Limits::new(TypeName::new("softmig").ok()?, share, memory?, Mode::Hard).ok()
+    Limits::new(TypeName::new("softmig").ok()?, share, memory?, Mode::HARD).ok()
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ impl fmt::Display for Tag {
                 limits.gpu_type(),
                 limits.share(),
                 limits.memory_mib(),
-                limits.mode().as_str()
+                limits.mode()
             ),
         }
     }

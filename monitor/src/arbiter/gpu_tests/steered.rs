@@ -563,7 +563,11 @@ fn a_job_that_copies_is_no_sign_of_a_silent_log() {
         ..Steered::default()
     };
     device.switch(Switch::DRIVER, false);
-    let gpu = Gpu::start(Scheduler::with(device.clone(), folder.path())).unwrap();
+    let gpu = Gpu::start(
+        Scheduler::with(device.clone(), folder.path()),
+        &Arc::default(),
+    )
+    .unwrap();
     let (first, ..) = steered_job(&gpu, 1);
     first.want();
     let open = Arc::strong_count(&device.log);

@@ -57,7 +57,7 @@ fn programs_one_after_the_other_pay_for_all_they_had() {
         book.add(&sharing.take_book());
         let was_there = std::mem::replace(&mut is_there, now % (PROGRAM + PAUSE) < PROGRAM);
         if is_there && !was_there {
-            sharing.add(JOB, quarter, Mode::Hard);
+            sharing.add(JOB, quarter, Mode::HARD);
         } else if was_there && !is_there {
             sharing.remove(JOB);
         }

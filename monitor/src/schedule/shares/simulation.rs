@@ -295,7 +295,7 @@ impl Gpu {
         let mut all = self.sims.iter().zip(&self.owners);
         all.any(|(sim, (job, _))| {
             let state = self.sharing.jobs.get(job);
-            sim.queued > 0 && state.is_some_and(|it| it.mode == Mode::Soft)
+            sim.queued > 0 && state.is_some_and(|it| !it.is_capped())
         })
     }
 
@@ -527,7 +527,7 @@ fn simulate_as(jobs: &[Mix], escapes: &[(usize, Program)], is_sampled: bool) -> 
     (gpu.sims, gpu.sharing.take_book())
 }
 
-const HARD: Mode = Mode::Hard;
+const HARD: Mode = Mode::HARD;
 const CUPY: Program = Program::Waits {
     work: 1_600_000,
     pause: 60_000,

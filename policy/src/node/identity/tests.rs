@@ -27,7 +27,7 @@ fn limited(memory_mib: u64, shards: u32) -> JobConf {
         TypeName::new("l40s").unwrap(),
         Share::new(shards, 8).unwrap(),
         memory_mib,
-        Mode::Hard,
+        Mode::HARD,
     );
     JobConf {
         job: NonZeroU32::new(12),

@@ -2,6 +2,7 @@
 
 use super::cases::Case;
 use serde::Serialize;
+use softmig_policy::node::limits::{Ceiling, Mode, Percent};
 use softmig_policy::{Grant, Limits, Terms, Verdict};
 
 const UNCHANGED: &str = "nothing in this request asks for part of a GPU; Slurm gets it as it is";
@@ -19,14 +20,31 @@ pub(super) fn for_people(verdict: &Verdict) -> String {
                 granted(grant),
                 limits.memory_mib(),
                 limits.percent(),
-                match limits.mode() {
-                    softmig_policy::node::limits::Mode::Hard => "a cap, also while the GPU is idle",
-                    softmig_policy::node::limits::Mode::Soft => "more while no other job wants it",
-                },
+                ceiling(limits),
                 grant.request.tres_per_node.as_deref().unwrap_or_default(),
                 host(grant) + &set_besides(&grant.terms)
             )
         }
+    }
+}
+
+/// How far the job may exceed its share, and what it saves up.
+fn ceiling(limits: &Limits) -> String {
+    let Mode { ceiling, burst_ms } = limits.mode();
+    let saved = match burst_ms {
+        0 => String::new(),
+        _ => format!(
+            "; up to {} s of it is saved while the job is idle",
+            f64::from(burst_ms) / 1000.0
+        ),
+    };
+    match ceiling {
+        Ceiling::Share => format!("a cap, also while the GPU is idle{saved}"),
+        Ceiling::Percent(_) => format!(
+            "up to {} % while no other job wants it{saved}",
+            Percent(limits.mode().ceiling_of(limits.share()))
+        ),
+        Ceiling::Gpu => "more while no other job wants it".to_owned(),
     }
 }
 

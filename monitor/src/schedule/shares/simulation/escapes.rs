@@ -6,8 +6,8 @@ use super::*;
 /// quarter have no seat.
 fn shares(escapes: usize) -> [f64; 2] {
     let jobs = [
-        (1, 4, Mode::Soft, Program::Queue),
-        (3, 4, Mode::Soft, Program::Queue),
+        (1, 4, Mode::SOFT, Program::Queue),
+        (3, 4, Mode::SOFT, Program::Queue),
     ];
     let (sims, _) = simulate_with(&jobs, &vec![(0, Program::Queue); escapes]);
     let done: Vec<f64> = sims.iter().map(|it| it.done as f64 / 4e9).collect();

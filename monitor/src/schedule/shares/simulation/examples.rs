@@ -64,7 +64,7 @@ fn a_cap_is_kept_beside_a_job_that_wants_little() {
     let got = run(&[(1, 4, HARD, Program::Queue), (1, 4, HARD, little)]);
     assert_near(&got[..1], &[0.25], 0.01);
     assert!(got[1] > 0.028, "{got:.3?}");
-    let got = run(&[(1, 4, Mode::Soft, Program::Queue), (1, 4, HARD, little)]);
+    let got = run(&[(1, 4, Mode::SOFT, Program::Queue), (1, 4, HARD, little)]);
     assert!(got[0] > 0.9, "{got:.3?}");
 }
 
@@ -82,7 +82,7 @@ fn a_cap_is_kept_alone() {
     };
     assert_near(&run(&[(1, 4, HARD, pauses)]), &[0.25], 0.012);
     assert_near(&run(&[(5, 8, HARD, pauses)]), &[0.5], 0.005);
-    assert_near(&run(&[(1, 4, Mode::Soft, Program::Queue)]), &[1.0], 0.001);
+    assert_near(&run(&[(1, 4, Mode::SOFT, Program::Queue)]), &[1.0], 0.001);
 }
 
 #[test]
@@ -106,14 +106,14 @@ fn a_job_with_pauses_makes_no_other_idle() {
         work: 2 * MS,
         pause: 18 * MS,
     };
-    let got = run(&[(1, 2, HARD, pauses), (1, 2, Mode::Soft, Program::Queue)]);
+    let got = run(&[(1, 2, HARD, pauses), (1, 2, Mode::SOFT, Program::Queue)]);
     assert!(got[0] > 0.085 && got[1] > 0.8, "{got:.3?}");
 }
 
 #[test]
 fn a_job_that_waits_for_something_else_keeps_no_other_waiting() {
-    let stuck = (1, 2, Mode::Soft, Program::Stuck);
-    let got = run(&[stuck, (1, 2, Mode::Soft, Program::Queue)]);
+    let stuck = (1, 2, Mode::SOFT, Program::Stuck);
+    let got = run(&[stuck, (1, 2, Mode::SOFT, Program::Queue)]);
     assert!(got[1] > 0.97, "{got:.3?}");
     let three = [stuck, (1, 4, HARD, CUPY), (1, 4, HARD, Program::Queue)];
     let got = run(&three);
@@ -140,7 +140,7 @@ fn a_job_that_hardly_uses_the_gpu_idles_it_only_for_its_share() {
 fn who_may_borrow_has_what_others_leave() {
     let jobs = [
         (1, 8, HARD, Program::Queue),
-        (1, 8, Mode::Soft, Program::Queue),
+        (1, 8, Mode::SOFT, Program::Queue),
     ];
     let got = run(&jobs);
     assert!((got[0] - 0.125).abs() < 0.01 && got[1] > 0.83, "{got:.3?}");
@@ -170,7 +170,7 @@ fn after_a_minute_alone(mode: Mode, programs: &[Program]) -> (Vec<f64>, Nanos) {
     }
     gpu.run_until(minute + 40 * MS);
     gpu.run(0, programs[0]);
-    gpu.sims[0].latest = 0;
+    gpu.sims[0].latest = Nanos::MIN / 2;
     gpu.sims[0].share = None;
     let before: Vec<Nanos> = gpu.sims.iter().map(|it| it.done).collect();
     gpu.run_until(gpu.now + 5_000 * MS);
@@ -188,7 +188,7 @@ fn what_a_job_did_alone_does_not_count_later() {
     let busy = Program::Queue;
     let (hard, _) = after_a_minute_alone(HARD, &[busy; 4]);
     assert!(hard[0] > 0.237, "{hard:.3?}");
-    let (soft, _) = after_a_minute_alone(Mode::Soft, &[busy; 2]);
+    let (soft, _) = after_a_minute_alone(Mode::SOFT, &[busy; 2]);
     assert_near(&soft, &[0.5; 2], 0.02);
     let cells = Program::Waits {
         work: 37 * MS,
@@ -196,4 +196,62 @@ fn what_a_job_did_alone_does_not_count_later() {
     };
     let (_, wait) = after_a_minute_alone(HARD, &[cells, busy, busy, busy]);
     assert!(37 * MS + wait < 250 * MS, "{} ms", wait / MS);
+}
+
+/// The time that a cell of 37 ms takes, 0.7 times a second in an eighth, after it has come; and what a busy program then gets of the
+/// next minute.
+fn cell_and_minute(mode: Mode, others: &[Program]) -> (Nanos, f64) {
+    let cell = 37 * MS;
+    let mut gpu = Gpu::new(0);
+    let share = Share::new(1, 8).unwrap();
+    let notebook = Program::Waits {
+        work: cell,
+        pause: 1_390 * MS,
+    };
+    for (number, &program) in [notebook].iter().chain(others).enumerate() {
+        gpu.add_job(Job(number as u32), share, mode);
+        gpu.add(Job(number as u32), true, program);
+    }
+    gpu.run_until(10_000 * MS);
+    gpu.sims[0].latest = Nanos::MIN / 2;
+    gpu.run_until(40_000 * MS);
+    let longest = gpu.sims[0].latest + at_pace(share, cell);
+    let before = gpu.sims[0].done;
+    gpu.run(0, Program::Queue);
+    gpu.run_until(100_000 * MS);
+    let got = (gpu.sims[0].done - before) as f64 / 60e9;
+    (longest, got)
+}
+
+#[test]
+fn a_cell_runs_on_what_its_slice_saved_and_a_minute_has_its_share() {
+    let (longest, got) = cell_and_minute(HARD, &[]);
+    assert!(longest < 41 * MS, "{longest}");
+    assert!((0.125..0.135).contains(&got), "{got}");
+    let saves_little = Mode {
+        burst_ms: 20,
+        ..HARD
+    };
+    let (longest, got) = cell_and_minute(saves_little, &[]);
+    assert!(longest > 100 * MS, "{longest}");
+    assert!((0.124..0.126).contains(&got), "{got}");
+    // Beside others its lead bounds it.
+    let (longest, got) = cell_and_minute(HARD, &[Program::Queue; 7]);
+    assert!(
+        longest < at_pace(Share::new(1, 8).unwrap(), 37 * MS),
+        "{longest}"
+    );
+    assert!((0.115..0.135).contains(&got), "{got}");
+}
+
+#[test]
+fn a_ceiling_between_share_and_gpu_is_kept() {
+    let ceiling = Mode::parse("60%").unwrap();
+    let alone = run(&[(1, 4, ceiling, Program::Queue)]);
+    assert_near(&alone, &[0.6], 0.02);
+    let beside = run(&[
+        (1, 4, ceiling, Program::Queue),
+        (3, 4, ceiling, Program::Queue),
+    ]);
+    assert_near(&beside, &[0.245, 0.735], 0.02);
 }

@@ -29,7 +29,7 @@ fn beside_silent(mode: Mode, shares: &[(u32, u32)], processes: usize) -> Vec<f64
 
 #[test]
 fn who_says_nothing_takes_nothing_from_others() {
-    for mode in [HARD, Mode::Soft] {
+    for mode in [HARD, Mode::SOFT] {
         for processes in [1, 8] {
             let got = beside_silent(mode, &[(1, 4), (1, 4)], processes);
             assert!(got[0] > 0.475, "{mode:?} {processes}: {got:.3?}");
@@ -45,7 +45,7 @@ fn who_says_nothing_takes_nothing_from_others() {
 fn a_silent_job_is_looked_at_while_another_wants_the_gpu() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::SOFT));
     let [busy, silent] = [RECHECK, 0].map(|pending| Observed {
         resident: RECHECK / 2,
         pending,
@@ -63,7 +63,7 @@ fn a_silent_job_is_looked_at_while_another_wants_the_gpu() {
 fn a_lead_outlives_the_last_process() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::SOFT));
     // The changes of the first take as long as the work of the second, and cost no credit.
     let mut now = 0;
     let mut look = |sharing: &mut Sharing, leaves: bool| {
@@ -90,16 +90,14 @@ fn a_lead_outlives_the_last_process() {
     };
     for _ in 0..100 {
         look(&mut sharing, false);
-        if sharing.jobs[&Job(0)].held == Some(Held::Ahead)
-            && sharing.jobs[&Job(0)].credit == burst(half)
-        {
+        if sharing.jobs[&Job(0)].held == Some(Held::Ahead) && sharing.jobs[&Job(0)].credit >= 0 {
             break;
         }
     }
     assert_eq!(sharing.jobs[&Job(0)].held, Some(Held::Ahead));
     sharing.remove(Job(0));
     look(&mut sharing, true);
-    sharing.add(Job(0), half, Mode::Soft);
+    sharing.add(Job(0), half, Mode::SOFT);
     assert!(sharing.jobs[&Job(0)].virtual_time > sharing.virtual_time + RESUME_LEAD);
     // It is forgotten when the lead is gone.
     sharing.remove(Job(0));

@@ -8,7 +8,7 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
     // Looks until the first job, which always has work, is held, and then goes on: while it is held, the others do this.
     let held_for = |others: Observed| {
         let mut sharing = Sharing::new(0);
-        (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft));
+        (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::SOFT));
         let mut now = 0;
         let mut look = |sharing: &mut Sharing| {
             now += RECHECK;
@@ -55,7 +55,7 @@ fn who_leaves_the_gpu_idle_is_not_waited_for() {
 fn no_job_leaves_the_gpu_idle_for_anothers_lack_of_work() {
     let quarter = Share::new(1, 4).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::Soft));
+    (0..3).for_each(|it| sharing.add(Job(it), quarter, Mode::SOFT));
     let mut now = 0;
     let mut look = |sharing: &mut Sharing| {
         now += RECHECK;
@@ -90,7 +90,7 @@ fn no_job_leaves_the_gpu_idle_for_anothers_lack_of_work() {
 fn what_was_idle_for_one_hold_does_not_count_for_the_next() {
     let half = Share::new(1, 2).unwrap();
     let mut sharing = Sharing::new(0);
-    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::Soft));
+    (0..2).for_each(|it| sharing.add(Job(it), half, Mode::SOFT));
     sharing.jobs.get_mut(&Job(0)).unwrap().virtual_time = MAX_LEAD * 2;
     let wants = Observed {
         pending: RECHECK,

@@ -7,7 +7,7 @@ fn a_cap_beside_a_waiting_job_needs_no_word_of_its_job() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
     sharing.add(Job(1), eighth, HARD);
-    sharing.add(Job(2), eighth, Mode::Soft);
+    sharing.add(Job(2), eighth, Mode::SOFT);
     // It says nothing, and uses the GPU whenever it is not held.
     let (mut used, mut is_on) = (0, true);
     for now in (RECHECK..10_000 * MS).step_by(RECHECK as usize) {
@@ -32,7 +32,7 @@ fn a_cap_beside_a_waiting_job_needs_no_word_of_its_job() {
 #[test]
 fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
     let mut sharing = Sharing::new(0);
-    sharing.add(Job(1), Share::new(1, 2).unwrap(), Mode::Soft);
+    sharing.add(Job(1), Share::new(1, 2).unwrap(), Mode::SOFT);
     let wild = Observed {
         resident: Nanos::MAX,
         pending: Nanos::MAX,

@@ -8,6 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use softmig_policy::node::limits::Ceiling;
 
 /// A job of a slot: it comes `gap` after the one before, and runs each program for a time.
 #[derive(Clone, Debug)]
@@ -193,8 +194,7 @@ impl Case {
                 let is_on = sharing.state(job).is_some_and(|(is_on, _)| is_on);
                 let most = match mode {
                     _ if !is_on => 0,
-                    Mode::Hard => share_of(share, each),
-                    _ => each,
+                    mode => share_of(mode.ceiling_of(share), each),
                 };
                 let observed = Observed {
                     resident: part.min(most),
@@ -273,10 +273,15 @@ impl Margins {
     }
 }
 
+/// The most credit of a job.
+fn most_credit(mode: Mode, share: Share) -> Nanos {
+    (Nanos::from(mode.burst_ms) * MS).max(resume_credit(mode.ceiling_of(share)))
+}
+
 impl Outcome {
-    /// At least 0.95 of its share, less the smaller of 50 ms and half of its share, in each second or in the time of ten bursts.
+    /// At least 0.95 of its share, less the smaller of 50 ms and half of its share, in each second or in the time of ten debts.
     fn service(&self) -> Nanos {
-        let window = SECOND.max(10 * at_pace(self.share, burst(self.share)));
+        let window = SECOND.max(10 * at_pace(self.share, most_debt(self.share)));
         let entitled = share_of(self.share, window);
         let least = entitled * 95 / 100 - (50 * MS).min(entitled / 2);
         let mut margin = Nanos::MAX;
@@ -293,26 +298,27 @@ impl Outcome {
         margin
     }
 
-    /// At most its share and one burst, in any time. A look can be late, and the driver's call takes a moment: 5 ms, and the share of
-    /// [`MAX_INTERVAL`]. A new monitor knows no debts. One that is late again and again forgets what is more than a burst.
+    /// At most its ceiling and one burst, in any time. A look can be late, and the driver's call takes a moment: 5 ms, and the ceiling's
+    /// part of [`MAX_INTERVAL`]. A new monitor knows no debts. One that is late again and again forgets what is more than a debt.
     fn cap(&self, restarts: Nanos, late: Nanos) -> Nanos {
-        let is_capped = self.mode == Mode::Hard && self.share.shards() < self.share.per_gpu();
-        if !is_capped || late > LEAST_BURST / 2 {
+        let ceiling = self.mode.ceiling_of(self.share);
+        let is_capped = ceiling.shards() < ceiling.per_gpu();
+        if !is_capped || late > LEAST_DEBT / 2 {
             return Nanos::MAX;
         }
         let (mut least, mut most) = (0, 0);
         for (at, done) in (0..).zip(&self.done) {
-            let beyond = done - share_of(self.share, at * GRAIN);
+            let beyond = done - share_of(ceiling, at * GRAIN);
             least = beyond.min(least);
             most = (beyond - least).max(most);
         }
-        let late = 5 * MS + share_of(self.share, MAX_INTERVAL);
-        (1 + restarts) * (burst(self.share) + late) - most
+        let late = 5 * MS + share_of(ceiling, MAX_INTERVAL);
+        (1 + restarts) * (most_credit(self.mode, self.share).max(most_debt(ceiling)) + late) - most
     }
 
-    /// The work that it waits for takes no longer than at its share's pace, and the time of two bursts, and 0.3 s.
+    /// The work that it waits for takes no longer than at its share's pace, and the time of two debts, and 0.3 s.
     fn wait(&self) -> Nanos {
-        300 * MS + at_pace(self.share, 2 * burst(self.share)) - self.latest
+        300 * MS + at_pace(self.share, 2 * most_debt(self.share)) - self.latest
     }
 
     /// GPU time that it got in all, up to its share.
@@ -380,7 +386,8 @@ fn may_differ(case: &Case, job: &Outcome) -> Nanos {
     let bursts = case
         .slots
         .iter()
-        .map(|it| 2 * burst(it.share))
+        .flat_map(|it| it.plans.iter().map(|plan| (it.share, plan.mode)))
+        .map(|(share, mode)| 2 * most_credit(mode, share).max(most_debt(share)))
         .sum::<Nanos>();
     job.all() / 10 + bursts + longest.max().unwrap_or(0) + 50 * MS
 }
@@ -437,7 +444,13 @@ fn program() -> impl Strategy<Value = Program> {
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
-    let mode = prop_oneof![2 => Just(Mode::Hard), 1 => Just(Mode::Soft)];
+    let ceiling = prop_oneof![
+        4 => Just(Ceiling::Share),
+        2 => Just(Ceiling::Gpu),
+        1 => (1..100_u8).prop_map(Ceiling::Percent),
+    ];
+    let burst_ms = prop_oneof![2 => Just(Mode::BURST_MS), 1 => 0..3000_u32];
+    let mode = (ceiling, burst_ms).prop_map(|(ceiling, burst_ms)| Mode { ceiling, burst_ms });
     let gap = prop_oneof![Just(0), logarithmic(MS, 2 * SECOND)];
     let programs = vec((logarithmic(20 * MS, 5 * SECOND), program()), 1..4);
     (gap, mode, programs).prop_map(|(gap, mode, programs)| Plan {

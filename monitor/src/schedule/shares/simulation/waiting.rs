@@ -16,8 +16,8 @@ fn a_job_that_always_wants_the_gpu_is_charged_or_waits() {
         (vec![(1, 4, HARD, Program::Queue); 4], vec![0.245; 4]),
         (
             vec![
-                (1, 4, Mode::Soft, Program::Queue),
-                (3, 4, Mode::Soft, Program::Queue),
+                (1, 4, Mode::SOFT, Program::Queue),
+                (3, 4, Mode::SOFT, Program::Queue),
             ],
             vec![0.245, 0.735],
         ),
@@ -36,7 +36,7 @@ fn a_job_that_always_wants_the_gpu_is_charged_or_waits() {
 
 #[test]
 fn a_job_that_is_alone_or_seldom_wants_the_gpu_does_not_wait() {
-    let alone = charged_and_waited(&[(1, 4, Mode::Soft, Program::Queue)]);
+    let alone = charged_and_waited(&[(1, 4, Mode::SOFT, Program::Queue)]);
     assert!(alone[0][1] < 0.001, "{alone:?}");
     let rest = Program::Waits {
         work: MS,
@@ -50,6 +50,6 @@ fn a_job_that_is_alone_or_seldom_wants_the_gpu_does_not_wait() {
 #[test]
 fn work_that_is_not_for_the_gpu_s_processors_waits_for_none() {
     // It says that it has work, as during a copy, while no other job is on the GPU.
-    let copies = charged_and_waited(&[(1, 2, Mode::Soft, Program::Stuck)]);
+    let copies = charged_and_waited(&[(1, 2, Mode::SOFT, Program::Stuck)]);
     assert!(copies.iter().all(|it| it[1] < 0.001), "{copies:?}");
 }
