@@ -198,7 +198,7 @@ pub struct Slice {
     pub shards: u32,
     /// The shards that make a GPU.
     pub shards_per_gpu: u32,
-    /// `hard` or `soft`.
+    /// That of the tag, such as `hard` or `soft`.
     pub mode: String,
     /// The limit on each GPU.
     pub memory_bytes: u64,

@@ -5,7 +5,7 @@
 //! there once and must agree with the rest, or the conf is not valid.
 
 use crate::node::kv::{split, split_once};
-use crate::node::limits::{Limits, LimitsError, Mode, Share, TypeName, decimal};
+use crate::node::limits::{Ceiling, Limits, LimitsError, Mode, Share, TypeName, decimal};
 use crate::node::size::{Bytes, SizeError};
 use core::fmt::{self, Write};
 use core::num::NonZeroU32;
@@ -65,6 +65,7 @@ const UID: &str = "SOFTMIG_UID";
 const TYPE: &str = "SOFTMIG_TYPE";
 const SHARDS: &str = "SOFTMIG_SHARDS";
 const MODE: &str = "SOFTMIG_MODE";
+const CEILING: &str = "SOFTMIG_CEILING";
 const GPUS: &str = "SOFTMIG_GPUS";
 const RUN: &str = "SOFTMIG_RUN";
 const START: &str = "SOFTMIG_START";
@@ -186,9 +187,19 @@ impl fmt::Display for JobConf {
             writeln!(f, "{TYPE}={}", limits.gpu_type())?;
             writeln!(f, "{SHARDS}={}", limits.share())?;
         }
-        match &self.limits {
-            Some(limits) => writeln!(f, "{MODE}={}", limits.mode())?,
+        match self.limits.map(|limits| limits.mode()) {
             None => writeln!(f, "{MODE}={WHOLE}")?,
+            Some(mode) => {
+                // Older readers know these two only, and keep the job to its share in doubt.
+                let known = match mode.ceiling {
+                    Ceiling::Gpu => Mode::SOFT,
+                    _ => Mode::HARD,
+                };
+                writeln!(f, "{MODE}={known}")?;
+                if mode != known {
+                    writeln!(f, "{CEILING}={mode}")?;
+                }
+            }
         }
         write!(f, "{GPUS}=")?;
         for (at, uuid) in self.gpus.iter().enumerate() {
@@ -283,10 +294,11 @@ impl<'a> Lines<'a> {
         let mode = self.needed(MODE)?;
         let (memory, compute) = (self.value(MEMORY)?, self.value(COMPUTE)?);
         let (gpu_type, shards) = (self.value(TYPE)?, self.value(SHARDS)?);
+        let ceiling = self.value(CEILING)?;
         let devices_agree =
             self.all_devices_have(MEMORY, memory) && self.all_devices_have(COMPUTE, compute);
         if mode == WHOLE {
-            let limit = memory.or(compute).or(gpu_type).or(shards);
+            let limit = memory.or(compute).or(gpu_type).or(shards).or(ceiling);
             return if limit.is_none() && devices_agree {
                 Ok(None)
             } else {
@@ -304,7 +316,7 @@ impl<'a> Lines<'a> {
             TypeName::new(gpu_type.ok_or(ConfError::Missing(TYPE))?)?,
             Share::parse(shards.ok_or(ConfError::Missing(SHARDS))?)?,
             memory,
-            Mode::parse(mode)?,
+            Mode::parse(ceiling.unwrap_or(mode))?,
         )?;
         if prints_as(
             &limits.percent(),
@@ -394,6 +406,25 @@ mod tests {
     }
 
     #[test]
+    fn older_readers_find_a_mode_that_they_know() {
+        for (mode, lines) in [
+            ("soft", "SOFTMIG_MODE=soft\n"),
+            ("60%", "SOFTMIG_MODE=hard\nSOFTMIG_CEILING=60%\n"),
+            ("hard/20", "SOFTMIG_MODE=hard\nSOFTMIG_CEILING=hard/20\n"),
+            ("soft/0", "SOFTMIG_MODE=soft\nSOFTMIG_CEILING=soft/0\n"),
+        ] {
+            let mut conf = conf();
+            let limits = conf.limits.unwrap();
+            let mode = Mode::parse(mode).unwrap();
+            let (share, memory) = (limits.share(), limits.memory_mib().into());
+            conf.limits = Limits::new(*limits.gpu_type(), share, memory, mode).ok();
+            let text = conf.to_string();
+            assert!(text.contains(&format!("\n{lines}SOFTMIG_GPUS=")), "{text}");
+            assert_eq!(JobConf::parse(text.as_bytes()), Ok(conf));
+        }
+    }
+
+    #[test]
     fn a_conf_cut_off_anywhere_is_no_conf() {
         let text = conf().to_string();
         // The last two lines need not be there.
@@ -458,6 +489,7 @@ mod tests {
             "CUDA_DEVICE_MEMORY_LIMIT_0=1M\n",
             "SOFTMIG_SHARDS=1/4\n",
             "SOFTMIG_TYPE=l40s\n",
+            "SOFTMIG_CEILING=60%\n",
         ] {
             let text = format!("{whole}{line}");
             assert_eq!(

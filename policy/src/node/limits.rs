@@ -116,7 +116,7 @@ impl Mode {
         burst_ms: Self::BURST_MS,
     };
 
-    /// Reads its word in tag and conf, as `Display` writes it: `hard`, `soft` or `60%`, and behind a slash the burst if that is
+    /// Reads its word in tag and conf (`SOFTMIG_CEILING`), as `Display` writes it: `hard`, `soft` or `60%`, and behind a slash the burst if that is
     /// another than [`Mode::BURST_MS`].
     pub fn parse(text: &str) -> Result<Self, LimitsError> {
         let (ceiling, burst_ms) = match split_once(text, b'/') {
