@@ -155,8 +155,7 @@ impl CeilingKey {
         match self {
             Self::Same(ceiling) => ceiling,
             Self::Times(100) => Ceiling::Share,
-            // Tenths of a percent, times hundredths.
-            Self::Times(times) => match share.percent_tenths() * times / 1000 {
+            Self::Times(times) => match share.part_of(times.into()) {
                 percent @ ..100 => Ceiling::Percent(percent as u8),
                 _ => Ceiling::Gpu,
             },
@@ -293,7 +292,12 @@ mod tests {
     use super::*;
 
     fn limits(keys: &str, shards: u32) -> Result<String, String> {
-        let text = format!("memory_mib = 46068\nreserved_mib = 604\nshards = 8\n{keys}");
+        let eight = if keys.contains("shards") {
+            ""
+        } else {
+            "shards = 8\n"
+        };
+        let text = format!("memory_mib = 46068\nreserved_mib = 604\n{eight}{keys}");
         let table: GpuTable = toml::from_str(&text).map_err(|error| error.to_string())?;
         let limits = table.check("l40s")?.limits(shards);
         Ok(limits
@@ -316,6 +320,7 @@ mod tests {
             ("ceiling = '1.5x'", 1, "18%"),
             ("ceiling = '1x'", 1, "hard"),
             ("ceiling = '4x'", 2, "soft"),
+            ("shards = 3\nceiling = '3x'", 1, "soft"),
         ] {
             assert_eq!(limits(keys, shards).as_deref(), Ok(mode), "{keys}");
         }
