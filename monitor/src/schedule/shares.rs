@@ -22,7 +22,7 @@
 //!   the others get short slices, so that it comes back soon. Where no job yields, slices are long and in proportion to the shares,
 //!   since each change of groups costs the GPU 0.14 ms.
 //!
-//! So of all that a job ever did, a lead of 36 ms and 16 ms divided by its share counts later, and one burst. A job that wants the
+//! So of all that a job ever did, a lead of 36 ms and 16 ms divided by its share counts later, and its credit. A job that wants the
 //! GPU and has credit is held for 72 ms and 32 ms divided by its share at most, whatever other jobs do or say: 200 ms for a
 //! quarter. `simulation::properties` checks these bounds, and the shares, with random jobs and pasts.
 //!
