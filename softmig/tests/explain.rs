@@ -26,7 +26,7 @@ fn a_granted_slice_says_what_the_job_gets() {
     insta::assert_snapshot!(text, @r"
     softmig: granted: gpu:l40s.4:1 is 1 of 4 shards of one l40s
       GPU memory  11366 MiB
-      GPU time    25 % (a cap, also while the GPU is idle)
+      GPU time    25 % (a cap, also while the GPU is idle; a job saves up to 0.5 s)
       Slurm gets  gres/shard:l40s:1, on one node
     ");
 }

@@ -33,10 +33,7 @@ fn ceiling(limits: &Limits) -> String {
     let Mode { ceiling, burst_ms } = limits.mode();
     let saved = match burst_ms {
         0 => String::new(),
-        _ => format!(
-            "; up to {} s of it is saved while the job is idle",
-            f64::from(burst_ms) / 1000.0
-        ),
+        _ => format!("; a job saves up to {} s", f64::from(burst_ms) / 1000.0),
     };
     match ceiling {
         Ceiling::Share => format!("a cap, also while the GPU is idle{saved}"),

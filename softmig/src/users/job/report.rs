@@ -63,6 +63,7 @@ impl fmt::Display for Report<'_> {
             write!(f, ": {words}")?;
         }
         lines::time(f, summary)?;
+        self.saved(f, slice)?;
         self.idle(f)?;
         lines::refused(f, summary)?;
         lines::smaller(f, summary, self.gpu)
@@ -70,6 +71,17 @@ impl fmt::Display for Report<'_> {
 }
 
 impl Report<'_> {
+    /// What it saved up, on the GPU where that is least. A soft job needs none.
+    fn saved(&self, f: &mut fmt::Formatter<'_>, slice: &usage::Slice) -> fmt::Result {
+        let credit = self.job.gpus.iter().map(|gpu| gpu.credit_seconds);
+        match credit.reduce(f64::min) {
+            Some(saved) if saved >= 0.1 && !slice.mode.starts_with("soft") => {
+                write!(f, "\n  saved    {saved:.1} s of the GPU for later")
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn whole(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gpus = &self.job.gpus;
         let of = if gpus.len() == 1 {
@@ -139,13 +151,16 @@ mod tests {
             (gpu.known_seconds, gpu.memory_peak_bytes) = (0.0, None);
         });
         let small = told(|used| used.jobs[0].gpus[0].memory_peak_bytes = Some(600 << 20));
+        let saved = told(|used| used.jobs[0].gpus[0].credit_seconds = 0.41);
         let whole = told(|used| used.jobs[0].slice = None);
         let idle = told(|used| {
             let job = &mut used.jobs[0];
             (job.idle_after_seconds, job.gpus[0].idle_seconds) = (Some(1800.0), 2750.0);
         });
         let full = told(|used| used.jobs[0].gpus[0].memory_bytes = Some(11 << 30));
-        insta::assert_snapshot!([slice, refused, new, small, whole, idle, full].join("\n\n"));
+        insta::assert_snapshot!(
+            [slice, refused, new, small, saved, whole, idle, full].join("\n\n")
+        );
     }
 
     #[test]
