@@ -32,6 +32,29 @@ fn a_granted_slice_says_what_the_job_gets() {
 }
 
 #[test]
+fn a_granted_slice_says_its_ceiling_and_what_it_saves_up() {
+    let ours = std::fs::read_to_string(POLICY).unwrap();
+    for (keys, words) in [
+        ("mode = 'soft'", "(more while no other job wants it)"),
+        (
+            "ceiling = '2x'",
+            "(up to 50 % while no other job wants it; a job saves up to 0.5 s)",
+        ),
+        (
+            "ceiling = 'share'\nburst_ms = 2000",
+            "(a cap, also while the GPU is idle; a job saves up to 2 s)",
+        ),
+        ("burst_ms = 0", "(a cap, also while the GPU is idle)"),
+    ] {
+        let mut policy = tempfile::NamedTempFile::new().unwrap();
+        let text = ours.replacen("mode = \"hard\"", keys, 1);
+        policy.write_all(text.as_bytes()).unwrap();
+        let (_, text, _) = explain_by(policy.path().to_str().unwrap(), &["--gres=gpu:l40s.4:1"]);
+        assert!(text.contains(&format!("25 % {words}\n")), "{text}");
+    }
+}
+
+#[test]
 fn a_refusal_says_what_to_type_and_exits_3() {
     let (status, text, _) = explain(&["--gpus=l40s.3:1"]);
     assert_eq!(status, 3);

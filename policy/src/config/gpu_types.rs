@@ -152,13 +152,15 @@ impl CeilingKey {
 
     /// That of a slice.
     fn of(self, share: Share) -> Ceiling {
-        match self {
-            Self::Same(ceiling) => ceiling,
-            Self::Times(100) => Ceiling::Share,
-            Self::Times(times) => match share.part_of(times.into()) {
-                percent @ ..100 => Ceiling::Percent(percent as u8),
-                _ => Ceiling::Gpu,
-            },
+        let percent = match self {
+            Self::Same(Ceiling::Percent(percent)) => percent.into(),
+            Self::Same(ceiling) => return ceiling,
+            Self::Times(times) => share.part_of(times.into()),
+        };
+        match percent {
+            _ if percent * 10 <= share.percent_tenths().into() => Ceiling::Share,
+            ..100 => Ceiling::Percent(percent as u8),
+            _ => Ceiling::Gpu,
         }
     }
 }
@@ -320,6 +322,7 @@ mod tests {
             ("ceiling = '1.5x'", 1, "18%"),
             ("ceiling = '1x'", 1, "hard"),
             ("ceiling = '4x'", 2, "soft"),
+            ("ceiling = '25 %'", 2, "hard"),
             ("shards = 3\nceiling = '3x'", 1, "soft"),
         ] {
             assert_eq!(limits(keys, shards).as_deref(), Ok(mode), "{keys}");
