@@ -573,8 +573,10 @@ impl JobState {
 
     fn charge(&mut self, time: Nanos, changing: Nanos) {
         self.virtual_time += self.to_virtual(time + changing);
-        let most = (Nanos::from(self.mode.burst_ms) * MS).max(resume_credit(self.ceiling()));
-        self.credit = (self.credit - time).clamp(-most_debt(self.ceiling()), most);
+        let debt = most_debt(self.ceiling());
+        // A busy job that could save up less would lose its share's part of the time for which it is held for others.
+        let most = (Nanos::from(self.mode.burst_ms) * MS).max(debt);
+        self.credit = (self.credit - time).clamp(-debt, most);
     }
 
     fn is_held(&self) -> bool {
