@@ -266,6 +266,24 @@ fn a_cell_beside_seven_programs_that_pause_takes_its_shares_time() {
 }
 
 #[test]
+fn a_debt_does_not_grow_with_what_may_be_saved_up() {
+    let mut sharing = Sharing::new(0);
+    let saves_much = Mode {
+        burst_ms: 3000,
+        ..HARD
+    };
+    sharing.add(Job(0), Share::new(1, 8).unwrap(), saves_much);
+    let observed = Observed {
+        unseated: 1_000 * MS,
+        ..Observed::default()
+    };
+    for second in 1..=10 {
+        sharing.look(second * 1_000 * MS, &BTreeMap::from([(Job(0), observed)]));
+    }
+    assert_eq!(sharing.credit(Job(0)), Some(-LEAST_DEBT));
+}
+
+#[test]
 fn a_ceiling_between_share_and_gpu_is_kept() {
     let ceiling = Mode::parse("60%").unwrap();
     let alone = run(&[(1, 4, ceiling, Program::Queue)]);
