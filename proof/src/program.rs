@@ -141,6 +141,8 @@ fn end(child: &mut Child) {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        // It ends when there are no more questions, also where it may not be killed.
+        self.questions = None;
         end(&mut self.child);
     }
 }

@@ -7,11 +7,12 @@ use rustix::thread::{
 };
 use std::io;
 
-/// To read the log of all users, to borrow a program's file of the driver, and to let a program be another user's.
+/// To read the log of all users, to borrow a program's file of the driver, and to let a program be another user's and end it.
 pub(crate) const TO_PROVE: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::SETUID)
-    .union(CapabilitySet::SETGID);
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::KILL);
 
 /// The account `daemon`, which every system has for programs without rights. Nothing ends programs of such accounts.
 pub(crate) const OTHER: u32 = 1;

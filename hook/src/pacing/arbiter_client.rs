@@ -103,12 +103,15 @@ impl ArbiterClient {
     /// Tells the arbiter that this process has work. If nothing was heard of it for too long, the process is on its own again.
     pub(super) fn want(&self, now: u64) {
         let Some(seat) = self.seat() else { return };
+        let beat = seat.heartbeat().load(Ordering::Relaxed);
         if seat.wants_gpu().swap(1, Ordering::SeqCst) == 0 {
-            // It is silent while no process wants anything.
-            self.silent_since.store(now, Ordering::Relaxed);
+            // It is silent while no process wants anything. One that did not look after the last time may be gone, however often
+            // the process has work for a moment.
+            if beat >= self.silent_since.load(Ordering::Relaxed) {
+                self.silent_since.store(now, Ordering::Relaxed);
+            }
             wake_arbiter(seat);
         }
-        let beat = seat.heartbeat().load(Ordering::Relaxed);
         let heard = beat.max(self.silent_since.load(Ordering::Relaxed)).min(now);
         let silent = now.saturating_sub(heard);
         if silent < SILENT_AFTER_NS || silent < GONE_AFTER_NS && os::is_listening(ARBITER_SOCKET) {
@@ -182,4 +185,38 @@ pub(super) fn seat_of_test() -> &'static Seat {
     let start = os::map(Seat::SIZE).unwrap();
     // SAFETY: mapped, and never given back.
     unsafe { Seat::at(start.as_ptr()) }.unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::cells::Fresh;
+
+    const MS: u64 = 1_000_000;
+
+    /// Has work for a moment in each of so many 10 ms. Returns whether there is an arbiter still, which looks if it `lives`.
+    fn keeps_its_arbiter(times: u64, lives: bool) -> bool {
+        let (client, _) = Fresh::<ArbiterClient>::zeroed().unwrap();
+        let client = client.leaked();
+        let seat = seat_of_test();
+        client.seat.keep(seat);
+        client.silent_since.store(1, Ordering::Relaxed);
+        seat.heartbeat().store(1, Ordering::Relaxed);
+        for number in 1..=times {
+            let now = number * 10 * MS;
+            client.want(now);
+            if lives {
+                seat.heartbeat().store(now, Ordering::Relaxed);
+            }
+            client.rest();
+        }
+        client.seat().is_some()
+    }
+
+    #[test]
+    fn an_arbiter_that_is_gone_is_noticed_by_a_process_that_rests_again_and_again() {
+        assert!(keeps_its_arbiter(4, false));
+        assert!(!keeps_its_arbiter(10, false));
+        assert!(keeps_its_arbiter(100, true));
+    }
 }

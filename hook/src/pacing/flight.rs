@@ -141,17 +141,26 @@ impl Flight {
     }
 
     /// After a launch: records an event behind the first, the second, the fourth and so on of those in flight, and behind each that
-    /// went on although it had to wait.
-    pub(super) fn launched(&mut self, stream: &mut impl StreamEnd) {
-        if !self.in_flight().is_power_of_two() && self.overruns == 0 {
+    /// went on although it had to wait. Behind each launch of a thread's own stream, since no other thread can ask that.
+    pub(super) fn launched(&mut self, stream: &mut impl StreamEnd, is_threads_own: bool) {
+        if !self.in_flight().is_power_of_two() && self.overruns == 0 && !is_threads_own {
             return;
         }
         let launched = self.launched;
-        let mut all = self.events.iter_mut().enumerate();
-        if let Some((event, launches)) = all.find(|(_, launches)| **launches == 0)
+        let free = self.events.iter().position(|launches| *launches == 0);
+        let all = self.events.iter().enumerate();
+        let last = all.max_by_key(|(_, launches)| **launches);
+        let last = last.map(|(event, _)| event).filter(|_| is_threads_own);
+        if let Some(event) = free.or(last)
+            && let Some(launches) = self.events.get_mut(event)
             && stream.record(event)
         {
             *launches = launched;
         }
+    }
+
+    /// Whether some are in flight, and an event tells when they end.
+    pub(super) fn is_marked(&self) -> bool {
+        self.events.iter().any(|launches| *launches > self.ended)
     }
 }

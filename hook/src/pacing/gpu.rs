@@ -104,7 +104,10 @@ impl PacedGpu {
             && !self.arbiter.is_steered()
             && !stream.is_capturing()
         {
-            self.with_flight(stream, slot, |flight, end| flight.launched(end));
+            let is_threads_own = slot.is_threads_own();
+            self.with_flight(stream, slot, |flight, end| {
+                flight.launched(end, is_threads_own);
+            });
         }
     }
 

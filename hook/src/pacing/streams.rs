@@ -240,6 +240,22 @@ impl StreamSlot {
         }
     }
 
+    /// Whether its events tell that it has work; none where there is no event, or where another thread has them.
+    pub(super) fn has_flight(&self, now: u64) -> Option<bool> {
+        let mut capped = self.capped.try_hold()?;
+        let Capped { flight, events } = &mut *capped;
+        flight.look(now, |event| events.is_reached(event));
+        match flight.in_flight() {
+            0 => Some(false),
+            _ => flight.is_marked().then_some(true),
+        }
+    }
+
+    /// Whether it is a thread's own.
+    pub(super) fn is_threads_own(&self) -> bool {
+        self.thread.load(Ordering::Relaxed) != 0
+    }
+
     /// The stream is about to end.
     pub(super) fn free(&self) {
         self.name.store(0, Ordering::SeqCst);

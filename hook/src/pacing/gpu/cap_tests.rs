@@ -143,11 +143,12 @@ impl<'a> Process<'a> {
         self.in_queues += 1;
         self.count += 1;
         self.launched += 1;
-        self.flights[stream].launched(&mut Tail {
+        let mut tail = Tail {
             count: self.count,
             queue: &self.queues[stream],
             events: &mut self.events[stream],
-        });
+        };
+        self.flights[stream].launched(&mut tail, false);
         self.next_at = now + 3 * US;
         if self.sample_at == u64::MAX {
             self.samples.wake();

@@ -155,7 +155,7 @@ impl PacedGpu {
     fn sample(&self, samples: &mut Samples, is_steered: bool) -> bool {
         let now = os::nanoseconds();
         let launched = self.take_launched(now);
-        let has_work = self.has_work(samples.at, now);
+        let has_work = self.has_work(samples.at, now, is_steered);
         // Captured launches do not run.
         let ran = if captures::are_any() { 0 } else { launched };
         let cap = self.cap().filter(|_| !is_steered);
@@ -197,7 +197,7 @@ impl PacedGpu {
 
     /// Whether any of the streams that this process used of late has work just now, as the driver says. The streams that
     /// launched since the last sample, or had work then, are asked before the others.
-    fn has_work(&self, last: u64, now: u64) -> bool {
+    fn has_work(&self, last: u64, now: u64, is_steered: bool) -> bool {
         let recently = now.saturating_sub(FORGET_AFTER_NS);
         let ask = |are_latest: bool| {
             let slots = || {
@@ -210,20 +210,25 @@ impl PacedGpu {
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
             let first = scattered(now).wrapping_mul(more.saturating_add(1)) >> 32;
             let mut asked = slots().skip(first as usize).take(MAX_SAMPLED);
-            asked.any(|slot| is_busy(slot, now))
+            asked.any(|slot| is_busy(slot, now, is_steered))
         };
         ask(true) || ask(false)
     }
 }
 
 /// Whether a slot's stream has work. Another thread's own stream cannot be asked, and neither can one that captures.
-fn is_busy(slot: &StreamSlot, now: u64) -> bool {
+fn is_busy(slot: &StreamSlot, now: u64, is_steered: bool) -> bool {
     // Where the context ends, that thread is at work there.
     let Some(_held) = slot.try_hold() else {
         return true;
     };
     let Some(stream) = slot.stream() else {
-        return now.saturating_sub(slot.since()) < ASSUME_WORK_NS;
+        // Where the cap holds, there are events.
+        let told = slot.has_flight(now).filter(|_| !is_steered);
+        if told == Some(true) {
+            slot.note(now);
+        }
+        return told.unwrap_or(now.saturating_sub(slot.since()) < ASSUME_WORK_NS);
     };
     let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.

@@ -32,8 +32,8 @@ pub(super) fn for_people(verdict: &Verdict) -> String {
 fn ceiling(limits: &Limits) -> String {
     let Mode { ceiling, burst_ms } = limits.mode();
     let saved = match burst_ms {
-        0 => String::new(),
-        _ => format!("; a job saves up to {} s", f64::from(burst_ms) / 1000.0),
+        Mode::BURST_MS => String::new(),
+        burst_ms => format!("; it saves up {} s", f64::from(burst_ms) / 1000.0),
     };
     match ceiling {
         Ceiling::Share => format!("a cap, also while the GPU is idle{saved}"),
