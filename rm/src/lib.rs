@@ -137,8 +137,12 @@ impl Gpu {
             match (some, self.disable(some, !is_on)) {
                 (_, Ok(())) => {}
                 (&[channel], Err(error)) => refused.push((channel, error)),
-                // A channel that no longer exists makes the whole call fail.
+                // A channel that no longer exists makes the whole call fail, after it had its effect on those before. The driver
+                // counts how often each is to wait (research/gpu-time.md).
                 (some, Err(_)) => refused.extend(some.iter().filter_map(|&channel| {
+                    if !is_on {
+                        let _ = self.disable(&[channel], false);
+                    }
                     let error = self.disable(&[channel], !is_on).err()?;
                     Some((channel, error))
                 })),
