@@ -414,6 +414,7 @@ impl GpuState {
                     wants_gpu: state.wishes,
                     pending: session.new_pending(),
                     slice: session.shortest_slice(),
+                    has_new_slice: session.has_new_slice(),
                 }
             })
             .collect();
@@ -463,7 +464,7 @@ impl GpuState {
             .iter()
             .flat_map(|(_, session)| session.known())
             .collect();
-        let Held { new, gone } = steering.hold(&mut self.scheduler, channels);
+        let Held { new, gone, .. } = steering.hold(&mut self.scheduler, channels);
         for (_, session) in held {
             session.was_held(&new, &gone, now());
         }

@@ -35,6 +35,8 @@ pub(super) struct Session {
     has_slice: AtomicU64,
     /// `has_slice` when that was last asked.
     had_slice: AtomicU64,
+    /// Whether a group was given another since that was last asked.
+    has_new_slice: AtomicBool,
     /// For how long it had work when that was last asked.
     pending: AtomicU64,
     /// When its channels were proven last.
@@ -95,6 +97,7 @@ impl Session {
             slice: AtomicU64::new(0),
             has_slice: AtomicU64::new(0),
             had_slice: AtomicU64::new(0),
+            has_new_slice: AtomicBool::new(false),
             pending: AtomicU64::new(0),
             proved: AtomicI64::new(0),
             unproven: AtomicI64::new(0),
@@ -189,6 +192,11 @@ impl Session {
         has.min(self.had_slice.swap(has, SeqCst))
     }
 
+    /// Whether a group was given another slice since this was last asked.
+    pub(super) fn has_new_slice(&self) -> bool {
+        self.has_new_slice.swap(false, SeqCst)
+    }
+
     /// Proves its channels and sets the time slice of its groups, where that is due. Only the thread that listens here does
     /// it: the driver is asked through the process's own files, which can take long.
     pub(super) fn update_channels(&self) {
@@ -265,6 +273,7 @@ impl Session {
             };
             if slice != 0 && slice != has {
                 *is_set &= set_time_slice(process.as_fd(), self.pid, group, slice).is_ok();
+                self.has_new_slice.store(true, SeqCst);
             }
             true
         });

@@ -223,6 +223,7 @@ impl Scheduler {
         let Some(device) = self.device() else {
             return held;
         };
+        held.has_changed = true;
         // First those that may run, so that the GPU is never without work.
         let mut later = BTreeSet::new();
         if !free.is_empty() {
@@ -353,6 +354,8 @@ pub(super) struct SeatState {
     pub(super) pending: Nanos,
     /// The shortest time slice that it had since the last time, in microseconds; 0 for the driver's own.
     pub(super) slice: u64,
+    /// Whether that was set since the last time.
+    pub(super) has_new_slice: bool,
 }
 
 /// The job of a process that has no seat, and what that may have.
@@ -373,6 +376,8 @@ pub(super) struct Held {
     pub(super) new: BTreeSet<Channel>,
     /// Those that no longer exist.
     pub(super) gone: BTreeSet<Channel>,
+    /// Whether the driver was told of any change. The GPU then begins its round anew.
+    pub(super) has_changed: bool,
 }
 
 /// The jobs of a GPU while they are steered.
@@ -383,6 +388,8 @@ pub(super) struct Steering {
     pub(super) next: Option<Nanos>,
     /// The processes with a seat at the last look: of one that has gone since then, the log tells once more.
     seated: BTreeMap<u32, Job>,
+    /// Whether the channels that run changed since the last look.
+    has_changed: bool,
 }
 
 impl Steering {
@@ -391,6 +398,7 @@ impl Steering {
             sharing: Sharing::new(now),
             next: None,
             seated: BTreeMap::new(),
+            has_changed: false,
         }
     }
 
@@ -461,6 +469,8 @@ impl Steering {
                 None => unclaimed += stays.resident,
             }
         }
+        let has_changed = std::mem::take(&mut self.has_changed);
+        let is_new_round = has_changed || seats.iter().any(|it| it.has_new_slice);
         for one in seats {
             let place = observed.entry(one.job).or_default();
             place.wants_gpu |= one.wants_gpu;
@@ -470,6 +480,8 @@ impl Steering {
             };
             place.resident += stays.resident;
             let is_on = self.is_on(one.job);
+            // A new round ends a stay, which says nothing about the job.
+            let mut may_be_ended = is_new_round;
             for &length in &stays.lengths {
                 // A job that is held was taken out with work left.
                 let is_cut = !is_on || length >= nearly(one.slice);
@@ -478,7 +490,8 @@ impl Steering {
                 place.changing += CHANGING + interrupting;
                 change += interrupting;
                 place.cut += u32::from(is_cut);
-                place.left += u32::from(!is_cut);
+                let has_left = !is_cut && !std::mem::take(&mut may_be_ended);
+                place.left += u32::from(has_left);
             }
         }
         self.sharing.note_others(change, unclaimed);
@@ -490,6 +503,7 @@ impl Steering {
     /// Lets exactly these channels wait, and all others run.
     pub(super) fn hold(&mut self, scheduler: &mut Scheduler, channels: BTreeSet<Channel>) -> Held {
         let held = scheduler.hold(&channels);
+        self.has_changed |= held.has_changed;
         if scheduler.waiting != channels {
             self.next = Some(now() + RECHECK);
         }

@@ -19,6 +19,7 @@ fn busy() -> SeatState {
         wants_gpu: true,
         pending: 10 * MS,
         slice: 0,
+        has_new_slice: false,
     }
 }
 
@@ -102,6 +103,45 @@ fn a_slice_that_is_not_set_yet_makes_no_job_yield() {
         assert!(slice > 2 * DEFAULT_SLICE_US, "{slice}");
         assert_ne!(slice, slice_of_a_yielding_job(), "{at}");
     }
+}
+
+#[test]
+fn a_clock_that_is_read_twice_makes_no_job_yield() {
+    let slice_after = |pending| {
+        let mut steering = Steering::new(0);
+        steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Soft, 0);
+        for at in 1..=20 {
+            let seat = SeatState { pending, ..busy() };
+            // It is there for the whole time, and each third look sees the end of a slice.
+            let lengths: &[Nanos] = if at % 3 == 0 { &[16 * MS] } else { &[] };
+            let mut seen = stays(lengths);
+            seen.entry(7).or_default().resident = 8 * MS;
+            steering.look(at * 8 * MS, &seen, &[seat], &BTreeMap::new());
+        }
+        steering.state(Job(1)).unwrap().1
+    };
+    let yielding = slice_of_a_yielding_job();
+    assert_ne!(slice_after(8 * MS - 5_000), yielding);
+    assert_eq!(slice_after(2 * MS), yielding, "it stays without work");
+}
+
+#[test]
+fn a_stay_that_a_new_round_ends_makes_no_job_yield() {
+    let slice_after = |change: fn(&mut Steering, &mut SeatState)| {
+        let mut steering = Steering::new(0);
+        steering.add(Job(1), Share::new(1, 4).unwrap(), Mode::Hard, 0);
+        for at in 1..=4 {
+            let mut seat = busy();
+            change(&mut steering, &mut seat);
+            steering.look(at * 100 * MS, &stays(&[MS]), &[seat], &BTreeMap::new());
+        }
+        steering.state(Job(1)).unwrap().1
+    };
+    let yielding = slice_of_a_yielding_job();
+    assert_eq!(slice_after(|_, _| ()), yielding);
+    let held = |steering: &mut Steering, _: &mut SeatState| steering.has_changed = true;
+    assert_ne!(slice_after(held), yielding);
+    assert_ne!(slice_after(|_, seat| seat.has_new_slice = true), yielding);
 }
 
 /// The slice of a job that mostly yields.

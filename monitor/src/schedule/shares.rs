@@ -66,6 +66,9 @@ const CLASSIFY_EVERY: Nanos = 100 * MS;
 /// Jobs are held for others for this long before it is judged whether the others use that time. If not, they do not wait for them
 /// for `CLASSIFY_EVERY`.
 const PATIENCE: Nanos = 2 * RECHECK;
+/// The time on the GPU and the time with work are measured one after the other, and the end of work is seen late. A smaller
+/// difference between them says nothing.
+const INEXACT: Nanos = MS;
 /// Time from a look until a job that it released can be on the GPU. The driver's call takes 0.27 to 0.39 ms of it
 /// (research/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
 const RELEASING: Nanos = 400_000;
@@ -498,7 +501,7 @@ impl JobState {
             self.held_for = 0;
         }
         // While other jobs are held it stays there without work, for longer than its slice.
-        self.stays_idle |= self.pending < self.resident;
+        self.stays_idle |= self.resident - self.pending > INEXACT;
         if self.stays_idle {
             self.left += new.left + new.cut;
         } else {
