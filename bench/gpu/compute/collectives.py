@@ -19,11 +19,18 @@ WAYS = {
     "one process, two GPUs": ("nccl", ["0,1"], 2),
     "two processes on one GPU by gloo": ("gloo", ["0", "0"], 1),
 }
-PLACES = {"alone at 25 %": None, "in a job of 25 % beside a greedy one": (1, 4), "in a job of 50 % beside a greedy one": (1, 2)}
+# The job's share, and its neighbour: one that is busy on all of the GPUs, or on the first of them, or a job of the same program.
+PLACES = {
+    "alone at 25 %": None,
+    "in a job of 25 % beside a greedy one": (1, 4, "greedy"),
+    "in a job of 50 % beside a greedy one": (1, 2, "greedy"),
+    "in a job of 50 % beside one that is busy on one GPU": (1, 2, "single"),
+    "in two jobs of 50 %": (1, 2, "same"),
+}
 
 
 def names():
-    return [f"nccl, {way}: {place}" for way in WAYS for place in PLACES]
+    return [f"nccl, {way}: {place}" for way, (_, _, needs) in WAYS.items() for place in PLACES if needs > 1 or "one GPU" not in place]
 
 
 def measure(record, controls, node, subject, program, wanted):
@@ -54,23 +61,29 @@ def measure(record, controls, node, subject, program, wanted):
                     return beside(node, program, controls, backend, devices, seconds, PLACES[place], needs, 8100 + 20 * number + 4 * at)
             else:
                 continue
-            record.found(f"nccl, {way}: {place}", subject.name, lambda: compared(measured(), control))
+            share = 25 if PLACES[place] is None else 100 * PLACES[place][0] / PLACES[place][1]
+            record.found(f"nccl, {way}: {place}", subject.name, lambda: compared(measured(), control, share))
 
 
-def compared(found, control):
-    return found | ({"of_own_pace": round(found["rate"] / control["rate"] * 100, 2)} if control else {})
+def compared(found, control, share):
+    """Its pace without a limit is that of the whole GPUs."""
+    if not control:
+        return found
+    of_own_pace = found["rate"] / control["rate"] * 100
+    return found | {"of_own_pace": round(of_own_pace, 2), "of_share": round(of_own_pace / share * 100, 2)}
 
 
 def run(folder, backend, devices, seconds, start):
-    """One process for each entry, and what the first says; each has to end."""
+    """One process for each entry, and what the first says; each has to end. A list of starts makes as many jobs."""
+    starts = start if isinstance(start, list) else [start]
     store = folder / "store"
     store.mkdir(exist_ok=True)
     store.chmod(0o1777)
-    file = store / f"{len(list(store.iterdir()))}"
     clients = []
     try:
-        for rank, own in enumerate(devices):
-            clients.append(start(sys.executable, SCRIPT, backend, rank, len(devices), own, file, seconds))
+        for at, one in enumerate(starts):
+            file = store / f"{len(list(store.iterdir()))}-{at}"
+            clients += [one(sys.executable, SCRIPT, backend, rank, len(devices), own, file, seconds) for rank, own in enumerate(devices)]
         for client in clients:
             client.begun(BEGIN)
         for client in clients:
@@ -78,24 +91,36 @@ def run(folder, backend, devices, seconds, start):
         said = [client.hear(seconds + LIMIT) for client in clients]
         if not all(one["right"] for one in said):
             raise Trouble(f"a sum is wrong: {said}")
-        return said[0] | {"longest_ms": max(one["longest_ms"] for one in said)}
+        jobs = [said[at]["rate"] for at in range(0, len(said), len(devices))]
+        return said[0] | {"rate": min(jobs), "rates": jobs, "longest_ms": max(one["longest_ms"] for one in said)}
     finally:
         for client in clients:
             client.end(kill=True)
 
 
 def beside(node, program, controls, backend, devices, seconds, share, needs, number):
-    """In a job, while another keeps all of these GPUs busy."""
+    """In a job, while another keeps these GPUs busy."""
+    shards, per_gpu, neighbour = share
     ids = ",".join(map(str, range(needs)))
-    greedy, job = Job(node, number, 1, 4, gpus=ids), Job(node, number + 1, *share, gpus=ids)
+    job = Job(node, number + 1, shards, per_gpu, gpus=ids)
+    own = lambda of: lambda *command: Client(of.command(*command), of.environment())
+    if neighbour == "same":
+        other = Job(node, number, shards, per_gpu, gpus=ids)
+    else:
+        there = 1 if neighbour == "single" else needs
+        other = Job(node, number, *((1, 2) if neighbour == "single" else (1, 4)), gpus=",".join(map(str, range(there))))
     node.preload(True)
-    other = Client(greedy.command(program, max(1, round(1000 * controls.rounds_per_us)), 1000, seconds + BEGIN + LIMIT, needs), greedy.environment())
+    busy = None
     try:
-        other.begun()
-        other.start(0)
-        return run(controls.program.parent, backend, devices, seconds, lambda *command: Client(job.command(*command), job.environment())) | {"said": [*job.log(), *greedy.log()][:4]}
+        starts = [own(job), own(other)] if neighbour == "same" else own(job)
+        if neighbour != "same":
+            busy = Client(other.command(program, max(1, round(1000 * controls.rounds_per_us)), 1000, seconds + BEGIN + LIMIT, there), other.environment())
+            busy.begun()
+            busy.start(0)
+        return run(controls.program.parent, backend, devices, seconds, starts) | {"said": [*job.log(), *other.log()][:4]}
     finally:
         node.preload(False)
-        other.end(kill=True)
-        greedy.end()
+        if busy:
+            busy.end(kill=True)
+        other.end()
         job.end()
