@@ -56,12 +56,12 @@ def rates(programs, seconds):
 class Program:
     """One that runs work.cu, with preload.c in it."""
 
-    def __init__(self, lab, kind, prefix=(), more={}):
+    def __init__(self, lab, kind, prefix=()):
         file = lab.folder / f"seen{next(lab.numbers)}"
         file.write_bytes(bytes(4096))
         file.chmod(0o666)
         command = [*prefix, lab.folder / "work", *map(str, kind[:3]), file, str(kind[3])]
-        environment = os.environ | {"LD_PRELOAD": str(lab.folder / "preload.so"), "CHANNELS_SOCKET": lab.address} | more
+        environment = os.environ | {"LD_PRELOAD": str(lab.folder / "preload.so"), "CHANNELS_SOCKET": lab.address}
         self.child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         with open(file, "r+b") as opened:
             self.seen = mmap.mmap(opened.fileno(), 4096)
@@ -169,15 +169,12 @@ class Lab:
         return self.disable_all(list(zip(program.clients, program.channels)), disable, only)
 
     def disable_all(self, channels, disable, only=0):
-        """The same for any channels, 64 in a call: the statuses that are not 0, and us."""
-        failed, took = 0, 0.0
-        for at in range(0, len(channels), 64):
-            some, us = channels[at : at + 64], ctypes.c_double()
-            handles = ctypes.c_uint32 * len(some)
-            clients, own = zip(*some)
-            failed |= self.library.channels_disable(len(some), handles(*clients), handles(*own), disable, only, ctypes.byref(us))
-            took += us.value
-        return failed, took
+        """The same for any channels, up to 64, each with its client."""
+        count, us = len(channels), ctypes.c_double()
+        handles = ctypes.c_uint32 * count
+        clients, channels = zip(*channels)
+        status = self.library.channels_disable(count, handles(*clients), handles(*channels), disable, only, ctypes.byref(us))
+        return status, us.value
 
     def mix(self, kinds, slices=(), seconds=1.2):
         """Programs at the same time: what part of the GPU's time their kernels take, and how long they are on the GPU."""
@@ -291,42 +288,20 @@ class Lab:
     def refused_call(self):
         """A call with a channel that is not there, then one for each channel that is, and one that lets them run: the pace after it."""
         found = {}
-        for name, place in (("without", None), ("first", 0), ("last", 8)):
+        for name in ("without", "first", "last"):
             program = Program(self, MIDDLE)
             own = list(zip(program.clients, program.channels))
-            statuses = []
-            if place is not None:
-                statuses.append(self.disable_all(own[:place] + [(own[0][0], 0x5CFFFFFF)] + own[place:], 1)[0])
+            missing = [(own[0][0], 0x5CFFFFFF)]
+            calls = {"without": [], "first": [missing + own], "last": [own + missing]}[name]
+            statuses = [self.disable_all(call, 1)[0] for call in calls]
             statuses += [self.disable_all([one], 1)[0] for one in own]
             paces = []
             for _ in range(2):
                 statuses.append(self.disable_all(own, 0)[0])
                 time.sleep(0.05)
                 paces.append(round(rates([program], 0.4)[0] / self.alone[MIDDLE], 4))
-            found[name] = {"channels": len(own), "statuses": [hex(status) for status in statuses], "paces_after_one_call_and_two": paces}
-            if paces[-1] > 0.5:
-                found[name]["end"] = program.end()
-            else:
-                program.child.kill()
-                program.child.wait()
+            found[name] = {"channels": len(own), "statuses": [hex(status) for status in statuses], "paces_after_one_call_and_two": paces, "end": program.end()}
         return found
-
-    def many(self):
-        """What it takes to hold and release many channels, 64 in a call: of processes with as many as they can have."""
-        programs, found = [], {}
-        wanted = (8, 64, 240, 500, 1024)
-        while sum(len(program.channels) for program in programs) < wanted[-1] and len(programs) < 40:
-            try:
-                programs.append(Program(self, WAITS, more={"CUDA_DEVICE_MAX_CONNECTIONS": "32"}))
-            except (OSError, struct.error) as error:
-                found["stopped by"] = repr(error)
-                break
-        channels = [one for program in programs for one in zip(program.clients, program.channels)]
-        for count in wanted:
-            if count <= len(channels):
-                calls = [(self.disable_all(channels[:count], 1), self.disable_all(channels[:count], 0)) for _ in range(7)]
-                found[str(count)] = {"statuses": sorted({status for pair in calls for status, _ in pair}), "off_us": ordered([off[1] for off, _ in calls]), "on_us": ordered([on[1] for _, on in calls])}
-        return {"channels_of_each": len(programs[0].channels), "programs": len(programs), "calls": found, "ends": sorted({json.dumps(program.end()) for program in programs})[:3]}
 
     def clock(self):
         """The GPU's clock less the time of day, in the first second and in the last: the largest difference of that second's reads, each by its newest record."""
@@ -351,7 +326,7 @@ def main():
     file = given.out / "gpu-channels-facts.json"
     kept = json.loads(file.read_text())["experiments"] if file.exists() else {}
     result = {"machine": machine(), "alone_a_second": {" ".join(map(str, kind)): round(rate, 1) for kind, rate in lab.alone.items()}, "experiments": kept}
-    for name in ("slices", "residency", "setting_slices", "anothers_slice", "schedule_off", "disabled_by_itself", "disabled_by_root", "alternating", "refused_call", "many", "clock", "reads"):
+    for name in ("slices", "residency", "setting_slices", "anothers_slice", "schedule_off", "disabled_by_itself", "disabled_by_root", "alternating", "refused_call", "clock", "reads"):
         if given.only and name not in given.only:
             continue
         try:

@@ -47,7 +47,7 @@ def measure(record, controls, node, subject, program, wanted):
         if len(gpus()) < needs:
             print(f"nccl: skipped, this machine has {len(gpus())} GPU: {way}", flush=True)
             continue
-        control = record.found(f"control: nccl, {way}", "without", lambda: run(controls.program.parent, backend, devices, seconds, lambda *command: Client(command, environment(WITHOUT, None))))
+        control = record.found(f"control: nccl, {way}", "without", lambda: run(controls.program.parent, backend, devices, seconds, [lambda *command: Client(command, environment(WITHOUT, None))]))
         for at, place in enumerate(mine):
             if PLACES[place] is None:
                 def measured():
@@ -55,7 +55,7 @@ def measure(record, controls, node, subject, program, wanted):
                     with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="softmig-bench-") as ledger:
                         os.truncate(ledger.fileno(), 4096 + 65536 * needs)
                         own = environment(subject, 25) | {"SOFTMIG_RUN": ledger.name}
-                        return run(controls.program.parent, backend, devices, seconds, lambda *command: Client(command, own))
+                        return run(controls.program.parent, backend, devices, seconds, [lambda *command: Client(command, own)])
             elif node:
                 def measured():
                     return beside(node, program, controls, backend, devices, seconds, PLACES[place], needs, 8100 + 20 * number + 4 * at)
@@ -73,9 +73,8 @@ def compared(found, control, share):
     return found | {"of_own_pace": round(of_own_pace, 2), "of_share": round(of_own_pace / share * 100, 2)}
 
 
-def run(folder, backend, devices, seconds, start):
-    """One process for each entry, and what the first says; each has to end. A list of starts makes as many jobs."""
-    starts = start if isinstance(start, list) else [start]
+def run(folder, backend, devices, seconds, starts):
+    """One process for each entry in each job, and what the first says; each has to end. `starts` has how each job starts one."""
     store = folder / "store"
     store.mkdir(exist_ok=True)
     store.chmod(0o1777)
@@ -104,16 +103,15 @@ def beside(node, program, controls, backend, devices, seconds, share, needs, num
     ids = ",".join(map(str, range(needs)))
     job = Job(node, number + 1, shards, per_gpu, gpus=ids)
     own = lambda of: lambda *command: Client(of.command(*command), of.environment())
-    if neighbour == "same":
-        other = Job(node, number, shards, per_gpu, gpus=ids)
-    else:
-        there = 1 if neighbour == "single" else needs
-        other = Job(node, number, *((1, 2) if neighbour == "single" else (1, 4)), gpus=",".join(map(str, range(there))))
+    there = 1 if neighbour == "single" else needs
+    others = {"greedy": (1, 4), "single": (1, 2), "same": (shards, per_gpu)}[neighbour]
+    other = Job(node, number, *others, gpus=",".join(map(str, range(there))))
     node.preload(True)
-    busy = None
+    busy, starts = None, [own(job)]
     try:
-        starts = [own(job), own(other)] if neighbour == "same" else own(job)
-        if neighbour != "same":
+        if neighbour == "same":
+            starts.append(own(other))
+        else:
             busy = Client(other.command(program, max(1, round(1000 * controls.rounds_per_us)), 1000, seconds + BEGIN + LIMIT, there), other.environment())
             busy.begun()
             busy.start(0)
