@@ -7,9 +7,11 @@ use rustix::thread::{
 };
 use std::io;
 
-/// To read the log of all users, to borrow a program's file of the driver, and to let a program be another user's and end it.
+/// To read the log of all users, to look which files another user's program has and borrow that of the driver, and to let a program
+/// be another user's and end it.
 pub(crate) const TO_PROVE: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL);

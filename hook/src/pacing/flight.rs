@@ -1,6 +1,8 @@
-//! The launches of one stream in flight, and what is known of their times.
+//! The launches in flight, of one stream and of all, and what is known of their times.
 //!
 //! Events behind the first, the second, the fourth and so on tell when they end.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::os::cells::zeroed;
 
@@ -30,14 +32,60 @@ pub(super) struct Flight {
     unended: u64,
     /// How long each launch took between the last two ends; 0 while nothing is known.
     expected: u64,
-    /// Launches in a row that went on although they had to wait, and when the last did.
-    overruns: u32,
-    overran: u64,
     /// The launches before each event; 0 for one that is free.
     events: [u64; EVENTS],
 }
 
-zeroed! { Flight { launched, ended, since, unended, expected, overruns, overran, events } }
+zeroed! { Flight { launched, ended, since, unended, expected, events } }
+
+/// The launches of all streams on one GPU. Relaxed: each is a figure of its own, and counted anew at each sample.
+#[derive(Default)]
+pub(super) struct Flights {
+    /// How many are in flight.
+    count: AtomicU64,
+    /// How many have ended since they were last asked for, and when one was last seen to end.
+    new_ends: AtomicU64,
+    ended: AtomicU64,
+    /// Launches in a row that went on although they had to wait, and when the last did.
+    overruns: AtomicU32,
+    overran: AtomicU64,
+}
+
+impl Flights {
+    /// How many are in flight.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    /// So many are in flight, as all streams say.
+    pub(super) fn recount(&self, count: u64) {
+        self.count.store(count, Relaxed);
+    }
+
+    fn end(&self, now: u64, count: u64) {
+        if count > 0 {
+            self.ended.store(now, Relaxed);
+            self.new_ends.fetch_add(count, Relaxed);
+            let less = |before: u64| Some(before.saturating_sub(count));
+            let _ = self.count.fetch_update(Relaxed, Relaxed, less);
+        }
+    }
+
+    /// How many have ended since the last time.
+    pub(super) fn take_new_ends(&self) -> u64 {
+        self.new_ends.swap(0, Relaxed)
+    }
+
+    /// When one was last seen to end.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended.load(Relaxed)
+    }
+
+    /// Some work was seen to end, or there was none: who waits does not wait in vain.
+    pub(super) fn go_on(&self) {
+        self.overruns.store(0, Relaxed);
+    }
+}
 
 /// A stream, and its events.
 pub(super) trait StreamEnd {
@@ -56,16 +104,18 @@ impl Flight {
     }
 
     /// One more.
-    pub(super) fn launch(&mut self, now: u64) {
+    pub(super) fn launch(&mut self, now: u64, all: &Flights) {
         if self.in_flight() == 0 {
             self.since = now;
         }
         self.launched = self.launched.saturating_add(1);
+        all.count.fetch_add(1, Relaxed);
     }
 
     /// The first so many launches have ended. `was_busy` tells whether they kept the GPU busy until now.
-    fn end(&mut self, now: u64, ended: u64, was_busy: bool) {
+    fn end(&mut self, now: u64, all: &Flights, ended: u64, was_busy: bool) {
         let count = ended.saturating_sub(self.ended);
+        all.end(now, count);
         let time = now.saturating_sub(self.since).checked_div(count);
         self.ended = self.ended.max(ended);
         self.since = now;
@@ -76,17 +126,18 @@ impl Flight {
         }
         // Nobody may have looked when it ended.
         let is_seen = was_busy && now.saturating_sub(self.unended) <= LOOK_EVERY_NS;
-        let is_own = self.unended.saturating_sub(self.overran) > SOON_NS;
+        let overran = all.overran.load(Relaxed);
+        let is_own = self.unended.saturating_sub(overran) > SOON_NS;
         if let Some(time) = time.filter(|_| is_seen && is_own) {
             self.expected = time.max(1);
             if time > SHORT_PATIENCE_NS {
-                self.overruns = 0;
+                all.go_on();
             }
         }
     }
 
     /// Looks which events were reached.
-    pub(super) fn look(&mut self, now: u64, is_reached: impl Fn(usize) -> bool) {
+    pub(super) fn look(&mut self, now: u64, all: &Flights, is_reached: impl Fn(usize) -> bool) {
         let recorded = self
             .events
             .iter()
@@ -94,15 +145,29 @@ impl Flight {
             .filter(|(_, launches)| **launches > 0);
         let reached = recorded.filter(|(event, _)| is_reached(*event));
         if let Some(ended) = reached.map(|(_, launches)| *launches).max() {
-            self.end(now, ended, true);
+            self.end(now, all, ended, true);
         } else {
             self.unended = now;
         }
     }
 
+    /// The same for a stream in which nobody launches now, and which may have no event left.
+    pub(super) fn look_over(
+        &mut self,
+        now: u64,
+        all: &Flights,
+        is_reached: impl Fn(usize) -> bool,
+        is_busy: impl FnOnce() -> bool,
+    ) {
+        self.look(now, all, is_reached);
+        if self.in_flight() > 0 && !self.is_marked() && !is_busy() {
+            self.end_all(now, all, false);
+        }
+    }
+
     /// For how long nothing may end while a launch waits: much longer than what is in flight should take, and less after launches
     /// in a row went on without that.
-    pub(super) fn patience(&self) -> u64 {
+    pub(super) fn patience(&self, all: &Flights) -> u64 {
         let [least, most] = PATIENCE_NS;
         let expected = if self.expected == 0 {
             UNKNOWN_NS
@@ -114,7 +179,7 @@ impl Flight {
         let until_next = next.map_or(1, |next| next.saturating_sub(self.ended));
         let next = expected.saturating_mul(until_next).saturating_mul(2);
         let long = expected.saturating_mul(4).clamp(least, most).max(next);
-        let shorter = long.checked_shr(self.overruns.saturating_sub(1));
+        let shorter = long.checked_shr(all.overruns.load(Relaxed).saturating_sub(1));
         shorter.unwrap_or(0).max(SHORT_PATIENCE_NS)
     }
 
@@ -124,26 +189,27 @@ impl Flight {
     }
 
     /// All have ended: the stream is idle. `was_busy` tells whether it had work until now.
-    pub(super) fn end_all(&mut self, now: u64, was_busy: bool) {
-        self.end(now, self.launched, was_busy);
-    }
-
-    /// Some work was seen to end, or there was none: who waits does not wait in vain.
-    pub(super) fn goes_on(&mut self) {
-        self.overruns = 0;
+    pub(super) fn end_all(&mut self, now: u64, all: &Flights, was_busy: bool) {
+        self.end(now, all, self.launched, was_busy);
     }
 
     /// A launch goes on although it had to wait.
-    pub(super) fn overrun(&mut self, now: u64) {
-        self.overruns = self.overruns.saturating_add(1);
-        self.overran = now;
-        self.launch(now);
+    pub(super) fn overrun(&mut self, now: u64, all: &Flights) {
+        all.overruns.fetch_add(1, Relaxed);
+        all.overran.store(now, Relaxed);
+        self.launch(now, all);
     }
 
     /// After a launch: records an event behind the first, the second, the fourth and so on of those in flight, and behind each that
     /// went on although it had to wait. Behind each launch of a thread's own stream, since no other thread can ask that.
-    pub(super) fn launched(&mut self, stream: &mut impl StreamEnd, is_threads_own: bool) {
-        if !self.in_flight().is_power_of_two() && self.overruns == 0 && !is_threads_own {
+    pub(super) fn launched(
+        &mut self,
+        all: &Flights,
+        stream: &mut impl StreamEnd,
+        is_threads_own: bool,
+    ) {
+        let have_overrun = all.overruns.load(Relaxed) > 0;
+        if !self.in_flight().is_power_of_two() && !have_overrun && !is_threads_own {
             return;
         }
         let launched = self.launched;

@@ -72,12 +72,16 @@ impl PacedGpu {
         }
     }
 
-    /// Waits until a launch may go on, where the sampling thread sleeps or the cap holds.
+    /// Waits until a launch may go on, where the sampling thread sleeps or the cap holds. The first starts that thread.
     #[cold]
     #[inline(never)]
     fn wait(&'static self, stream: Stream, slot: Option<&StreamSlot>) {
         let _errno = Errno::save();
         self.take_seat();
+        if self.cap().is_some() && !self.is_sampled.swap(true, Ordering::SeqCst) {
+            // Without it nothing is charged. There was no memory for it.
+            let _ = os::start_thread(self);
+        }
         // Captured work does not run.
         if let (Some(cap), Some(slot)) = (self.cap(), slot)
             && !self.arbiter.is_steered()
@@ -105,9 +109,11 @@ impl PacedGpu {
             && !stream.is_capturing()
         {
             let is_threads_own = slot.is_threads_own();
-            self.with_flight(stream, slot, |flight, end| {
-                flight.launched(end, is_threads_own);
-            });
+            if let Some(cap) = self.cap() {
+                self.with_flight(stream, slot, |flight, end| {
+                    flight.launched(&cap.flights, end, is_threads_own);
+                });
+            }
         }
     }
 
@@ -116,6 +122,9 @@ impl PacedGpu {
         let mut wait = Wait::new(os::nanoseconds());
         let mut exact = None;
         loop {
+            if wait.waits_for_others {
+                self.look_at_all(cap, os::nanoseconds(), false);
+            }
             let time = self.with_flight(stream, slot, |flight, end| {
                 cap.look(os::nanoseconds(), &mut wait, flight, end)
             });
@@ -167,14 +176,10 @@ impl PacedGpu {
         self.cap.get()
     }
 
-    /// Asks the arbiter for a seat, unless there is one, and starts the sampling thread.
-    pub(super) fn take_seat(&'static self) {
+    /// Asks the arbiter for a seat, unless there is one.
+    pub(super) fn take_seat(&self) {
         if let Some(cap) = self.cap() {
             self.arbiter.join(cap.uuid(), os::nanoseconds());
-            if !self.is_sampled.swap(true, Ordering::SeqCst) {
-                // Without it nothing is charged. There was no memory for it.
-                let _ = os::start_thread(self);
-            }
         }
     }
 
@@ -209,8 +214,10 @@ impl PacedGpu {
     pub(super) fn forget_stream(&'static self, handle: CUstream) {
         let stream = Stream::plain(handle);
         for slot in self.streams.each().filter(|slot| slot.is_of(stream)) {
-            if !self.arbiter.is_steered() {
-                Self::wait_for_end(stream, slot);
+            if let Some(cap) = self.cap()
+                && !self.arbiter.is_steered()
+            {
+                Self::wait_for_end(cap, stream, slot);
             }
             slot.free();
             wait_for_others();
@@ -219,10 +226,10 @@ impl PacedGpu {
 
     /// Waits until a stream has no work, if that does not take much longer than it should.
     #[cold]
-    fn wait_for_end(stream: Stream, slot: &StreamSlot) {
+    fn wait_for_end(cap: &Cap, stream: Stream, slot: &StreamSlot) {
         let _errno = Errno::save();
         let begun = os::nanoseconds();
-        let patience = slot.capped().flight.patience();
+        let patience = slot.capped().flight.patience(&cap.flights);
         while !stream.is_capturing()
             && relaxed(|| stream.is_busy())
             && os::nanoseconds().saturating_sub(begun) < patience

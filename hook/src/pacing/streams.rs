@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
 use super::events::Events;
-use super::flight::Flight;
+use super::flight::{Flight, Flights};
 use crate::driver::stream::{PER_THREAD, Stream};
 use crate::os::cells::{Fresh, Guard, Kept, Locked, zeroed};
 use crate::os::{self, Held, Lock};
@@ -228,23 +228,30 @@ impl StreamSlot {
         self.capped.hold()
     }
 
-    /// Looks what has ended where the cap holds; all if the GPU is idle. Another thread that has it just now looks itself.
-    pub(super) fn look(&self, now: u64, is_idle: bool) {
-        if let Some(mut capped) = self.capped.try_hold() {
-            let Capped { flight, events } = &mut *capped;
-            if is_idle {
-                flight.end_all(now, false);
-            } else {
-                flight.look(now, |event| events.is_reached(event));
-            }
+    /// Looks what has ended where the cap holds; all if the GPU is idle. Returns how many launches are in flight; `None` if another
+    /// thread has it just now, which looks itself.
+    pub(super) fn look(
+        &self,
+        now: u64,
+        all: &Flights,
+        is_idle: bool,
+        is_busy: impl FnOnce() -> bool,
+    ) -> Option<u64> {
+        let mut capped = self.capped.try_hold()?;
+        let Capped { flight, events } = &mut *capped;
+        if is_idle {
+            flight.end_all(now, all, false);
+        } else {
+            flight.look_over(now, all, |event| events.is_reached(event), is_busy);
         }
+        Some(flight.in_flight())
     }
 
     /// Whether its events tell that it has work; none where there is no event, or where another thread has them.
-    pub(super) fn has_flight(&self, now: u64) -> Option<bool> {
+    pub(super) fn has_flight(&self, now: u64, all: &Flights) -> Option<bool> {
         let mut capped = self.capped.try_hold()?;
         let Capped { flight, events } = &mut *capped;
-        flight.look(now, |event| events.is_reached(event));
+        flight.look(now, all, |event| events.is_reached(event));
         match flight.in_flight() {
             0 => Some(false),
             _ => flight.is_marked().then_some(true),

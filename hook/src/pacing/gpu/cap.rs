@@ -1,15 +1,15 @@
 //! The cap on a job's time where nobody steers the GPU: without the monitor, on MIG instances, and where steering has no effect.
 //!
 //! The GPU's time that the job's processes use is sampled ([`samples`](super::samples)) and charged to a word in the job's ledger
-//! ([`Pace`]). A launch goes on while the word has credit, and while no more is in flight than the credit pays for. As no
-//! launch is measured, that is reckoned with the time that launches took of late.
+//! ([`Pace`]). A launch goes on while the word has credit, and while no more is in flight in all streams than the credit pays for. As
+//! no launch is measured, that is reckoned with the time that launches took of late.
 //!
 //! Work on one GPU may wait for a launch that waits on another of the job's GPUs, as the kernels of NCCL do. So while a launch waits
 //! for credit on a GPU that is idle, nothing is charged on the others: each GPU would pay for the other's wait, and wait for still
 //! longer. Nothing is launched there either.
 //!
 //! What is in flight may wait for the launch that waits here. So a launch also goes on when nothing ended for much longer than it
-//! should take ([`Flight::patience`]). How long that is, is learned from the ends that are seen: of events behind some of the
+//! should take, in any stream ([`Flight::patience`]). How long that is, is learned from the ends that are seen: of events behind some of the
 //! launches, or when the GPU is idle. An end just after a launch that went on so teaches nothing: it may have waited for that.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,8 @@ use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 use softmig_region::{GpuLedger, Pace, Rate};
 
-use super::super::flight::{Flight, StreamEnd};
+use super::super::flight::{Flight, Flights, StreamEnd};
+use super::samples::scattered;
 
 /// Credit of a job that was idle, on the clock.
 const BURST_NS: u64 = 20_000_000;
@@ -26,7 +27,7 @@ const BURST_NS: u64 = 20_000_000;
 const RESUME_CREDIT_NS: u64 = 10_000_000;
 /// Both are this much longer for a job that uses several GPUs: they begin and end a round together, within some milliseconds.
 const LONGER: u64 = 4;
-/// The most launches of a stream in flight.
+/// The most launches in flight, if no stream has more than one.
 const MOST_LAUNCHES: u64 = 16;
 /// The bounds of naps between two looks.
 const SHORT_NAP_NS: u64 = 20_000;
@@ -41,9 +42,11 @@ pub(super) struct Cap {
     rests: AtomicBool,
     /// Whether launches were queued behind each other of late, so that the GPU does not wait for each.
     queues: AtomicBool,
-    /// GPU time of late in nanoseconds, and the launches in it, of which [`LAUNCH`] is one. Both fade alike.
+    /// GPU time of late in nanoseconds, and the launches that ended in it, of which [`LAUNCH`] is one. Both fade alike.
     time: AtomicU64,
     launches: AtomicU64,
+    /// What is in flight.
+    pub(super) flights: Flights,
 }
 
 /// One launch in [`Cap::launches`].
@@ -56,6 +59,8 @@ pub(super) struct Wait {
     /// Since when, without what was only a wait for credit.
     since: u64,
     nap: u64,
+    /// Whether it waits for what other streams have in flight.
+    pub(super) waits_for_others: bool,
     /// Whether it went on although it had to wait.
     pub(super) has_overrun: bool,
 }
@@ -65,6 +70,7 @@ impl Wait {
         Self {
             since: now,
             nap: 0,
+            waits_for_others: false,
             has_overrun: false,
         }
     }
@@ -84,6 +90,7 @@ impl Cap {
             queues: AtomicBool::new(false),
             time: AtomicU64::new(0),
             launches: AtomicU64::new(0),
+            flights: Flights::default(),
         }
     }
 
@@ -113,27 +120,33 @@ impl Cap {
             self.pace.wait(now);
         }
         let others_wait = self.pace.others_wait(now);
+        let all = &self.flights;
+        wait.waits_for_others = false;
         if has_credit && !others_wait {
             let credit = credit.unsigned_abs();
             let waited = wait.nap > 0;
-            if flight.in_flight() >= self.most(flight, credit) && !stream.is_busy() {
-                flight.end_all(now, waited);
+            let is_over =
+                || !self.has_room(flight, credit) && flight.in_flight() > 0 && !stream.is_busy();
+            if is_over() {
+                flight.end_all(now, all, waited);
                 self.queues.store(waited, Ordering::Relaxed);
             }
-            if flight.in_flight() < self.most(flight, credit) {
-                flight.launch(now);
+            if self.has_room(flight, credit) {
+                flight.launch(now, all);
                 return None;
             }
+            wait.waits_for_others = all.count() > flight.in_flight();
         }
         if self.pace.is_at_work(now) && !others_wait {
-            flight.look(now, |event| stream.is_reached(event));
+            flight.look(now, all, |event| stream.is_reached(event));
         } else {
             // Only time is missing, or the work has just begun.
             wait.since = now;
-            flight.goes_on();
+            all.go_on();
         }
-        if now.saturating_sub(wait.since) > flight.patience() {
-            flight.overrun(now);
+        let since = wait.since.max(all.ended());
+        if now.saturating_sub(since) > longer_by_some(flight.patience(all), since) {
+            flight.overrun(now, all);
             wait.has_overrun = true;
             return None;
         }
@@ -162,15 +175,18 @@ impl Cap {
         }
     }
 
-    /// The launches of a stream that may be in flight: what the credit pays for, one at a time until it is known how long they
-    /// take.
-    fn most(&self, flight: &Flight, credit: u64) -> u64 {
-        let each = flight
-            .expected()
-            .unwrap_or(u64::MAX)
-            .max(self.launch_time());
-        let most = self.rate.on_gpu(credit).checked_div(each);
-        most.unwrap_or(0).clamp(1, MOST_LAUNCHES)
+    /// Whether one more launch may be in flight: as many as the credit pays for, one at a time until it is known how long they take.
+    fn has_room(&self, flight: &Flight, credit: u64) -> bool {
+        let paid = |each| self.rate.on_gpu(credit).checked_div(each).unwrap_or(0);
+        let most = paid(self.launch_time()).max(1);
+        let most = match flight.in_flight() {
+            0 => most,
+            _ => {
+                let own = flight.expected().map_or(0, paid);
+                most.min(own).min(MOST_LAUNCHES)
+            }
+        };
+        self.flights.count() < most
     }
 
     /// Whether launches were queued behind each other of late, so that the GPU does not wait for each.
@@ -190,8 +206,9 @@ impl Cap {
         time.checked_div(launches).unwrap_or(u64::MAX)
     }
 
-    /// Charges the `time` before `now` in which the GPU worked for this process, and notes the launches since the last time.
-    pub(super) fn charge(&self, now: u64, time: u64, launched: u32) {
+    /// Charges the `time` before `now` in which the GPU worked for this process, and notes the launches that ended since the last time.
+    pub(super) fn charge(&self, now: u64, time: u64) {
+        let ended = self.flights.take_new_ends();
         if self.pace.others_wait(now) {
             return;
         }
@@ -209,8 +226,15 @@ impl Cap {
             word.store(after.saturating_add(more), Ordering::Relaxed);
         };
         fade(&self.time, time);
-        fade(&self.launches, u64::from(launched).saturating_mul(LAUNCH));
+        fade(&self.launches, ended.saturating_mul(LAUNCH));
     }
+}
+
+/// Longer by up to a half, so that launches that go on are in no step with the ends of others: else those would seem to wait for
+/// them.
+fn longer_by_some(patience: u64, since: u64) -> u64 {
+    let some = scattered(since).wrapping_mul(patience / 2) >> 32;
+    patience.saturating_add(some)
 }
 
 #[cfg(test)]

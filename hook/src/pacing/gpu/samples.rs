@@ -99,7 +99,7 @@ impl Samples {
 }
 
 /// A time as a number below 2^32 that is as good as random: no program knows its nanosecond beforehand.
-fn scattered(now: u64) -> u64 {
+pub(super) fn scattered(now: u64) -> u64 {
     now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
@@ -112,6 +112,8 @@ impl Thread for PacedGpu {
         // This thread must spoil no capture of the program's.
         let _ = cuda_queries::cuThreadExchangeStreamCaptureMode(&mut mode);
         let mut samples = Samples::default();
+        // A launch has started this thread: what was before is not work.
+        samples.wake();
         loop {
             let is_steered = self.arbiter.is_steered();
             self.is_free.store(is_steered, Ordering::SeqCst);
@@ -155,21 +157,34 @@ impl PacedGpu {
     fn sample(&self, samples: &mut Samples, is_steered: bool) -> bool {
         let now = os::nanoseconds();
         let launched = self.take_launched(now);
-        let has_work = self.has_work(samples.at, now, is_steered);
+        let cap = self.cap().filter(|_| !is_steered);
+        let has_work = self.has_work(samples.at, now, cap);
         // Captured launches do not run.
         let ran = if captures::are_any() { 0 } else { launched };
-        let cap = self.cap().filter(|_| !is_steered);
         let single = if cap.is_some_and(Cap::queues) { 0 } else { ran };
         let counted = samples.counted(now, has_work, single);
         self.arbiter.tell_work(now, has_work, counted);
         if let Some(cap) = cap {
-            cap.charge(now, counted, ran);
-            let is_idle = !has_work && launched == 0;
-            for slot in self.streams.each() {
-                slot.look(now, is_idle);
-            }
+            cap.charge(now, counted);
+            self.look_at_all(cap, now, !has_work && launched == 0);
         }
         has_work || launched > 0
+    }
+
+    /// Looks what has ended in all streams where the cap holds; all if the GPU is idle.
+    pub(super) fn look_at_all(&self, cap: &Cap, now: u64, is_idle: bool) {
+        let look = |slot: &StreamSlot| {
+            let is_busy = || is_busy(slot, now, Some(cap));
+            slot.look(now, &cap.flights, is_idle, is_busy)
+        };
+        let count = self.streams.each().fold(Some(0_u64), |count, slot| {
+            let more = look(slot);
+            Some(count?.saturating_add(more?))
+        });
+        // What another thread looks at just now is counted the next time.
+        if let Some(count) = count {
+            cap.flights.recount(count);
+        }
     }
 
     /// From now on each launch calls the sampling thread. Returns whether a launch may have come too early to see that.
@@ -197,7 +212,7 @@ impl PacedGpu {
 
     /// Whether any of the streams that this process used of late has work just now, as the driver says. The streams that
     /// launched since the last sample, or had work then, are asked before the others.
-    fn has_work(&self, last: u64, now: u64, is_steered: bool) -> bool {
+    fn has_work(&self, last: u64, now: u64, cap: Option<&Cap>) -> bool {
         let recently = now.saturating_sub(FORGET_AFTER_NS);
         let ask = |are_latest: bool| {
             let slots = || {
@@ -210,21 +225,21 @@ impl PacedGpu {
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
             let first = scattered(now).wrapping_mul(more.saturating_add(1)) >> 32;
             let mut asked = slots().skip(first as usize).take(MAX_SAMPLED);
-            asked.any(|slot| is_busy(slot, now, is_steered))
+            asked.any(|slot| is_busy(slot, now, cap))
         };
         ask(true) || ask(false)
     }
 }
 
 /// Whether a slot's stream has work. Another thread's own stream cannot be asked, and neither can one that captures.
-fn is_busy(slot: &StreamSlot, now: u64, is_steered: bool) -> bool {
+fn is_busy(slot: &StreamSlot, now: u64, cap: Option<&Cap>) -> bool {
     // Where the context ends, that thread is at work there.
     let Some(_held) = slot.try_hold() else {
         return true;
     };
     let Some(stream) = slot.stream() else {
         // Where the cap holds, there are events.
-        let told = slot.has_flight(now).filter(|_| !is_steered);
+        let told = cap.and_then(|cap| slot.has_flight(now, &cap.flights));
         if told == Some(true) {
             slot.note(now);
         }
