@@ -10,11 +10,11 @@ enum { LENGTH = 8000000, BYTES = 4096, WIDTH = 64, HEIGHT = 16 };
 // What each takes, in groups that take the same.
 enum kind {
     FILL, FILL_IN, FILL_ROWS, FILL_ROWS_IN,
-    COPY, COPY_IN, TO_HOST, TO_HOST_IN, FROM_HOST, FROM_HOST_IN,
+    COPY, COPY_IN,
     PEER, PEER_IN, WITH_ATTRIBUTES, BATCH, BATCH_V2,
     RECTANGLE, RECTANGLE_IN, BOX, BOX_IN, BOX_BATCH, BOX_BATCH_V2, BOX_WITH_ATTRIBUTES,
     ARRAYS, FROM_ARRAY, INTO_ARRAY,
-    LAUNCH, GRID, GRID_IN, KERNEL, KERNEL_EX, COOPERATIVE, MULTI_DEVICE, GRAPH, HOST_FUNCTION, HOST_FUNCTION_V2,
+    LAUNCH, GRID, GRID_IN, KERNEL, KERNEL_EX, COOPERATIVE, MULTI_DEVICE, GRAPH,
 };
 
 #define TWO(name, suffix, kind) {name, kind}, {name suffix, kind}
@@ -32,8 +32,6 @@ static const struct {
     TWO("cuLaunchCooperativeKernel", "_ptsz", COOPERATIVE),
     {"cuLaunchCooperativeKernelMultiDevice", MULTI_DEVICE},
     TWO("cuGraphLaunch", "_ptsz", GRAPH),
-    TWO("cuLaunchHostFunc", "_ptsz", HOST_FUNCTION),
-    TWO("cuLaunchHostFunc_v2", "_ptsz", HOST_FUNCTION_V2),
     FILLS("cuMemsetD8", FILL, FILL_IN),
     FILLS("cuMemsetD16", FILL, FILL_IN),
     FILLS("cuMemsetD32", FILL, FILL_IN),
@@ -44,10 +42,6 @@ static const struct {
     TWO("cuMemcpyAsync", "_ptsz", COPY_IN),
     TWO("cuMemcpyDtoD_v2", "_ptds", COPY),
     TWO("cuMemcpyDtoDAsync_v2", "_ptsz", COPY_IN),
-    TWO("cuMemcpyDtoH_v2", "_ptds", TO_HOST),
-    TWO("cuMemcpyDtoHAsync_v2", "_ptsz", TO_HOST_IN),
-    TWO("cuMemcpyHtoD_v2", "_ptds", FROM_HOST),
-    TWO("cuMemcpyHtoDAsync_v2", "_ptsz", FROM_HOST_IN),
     TWO("cuMemcpyPeer", "_ptds", PEER),
     TWO("cuMemcpyPeerAsync", "_ptsz", PEER_IN),
     TWO("cuMemcpyWithAttributesAsync", "_ptsz", WITH_ATTRIBUTES),
@@ -70,12 +64,6 @@ static const struct {
 
 static void *kernel, *small, *stream, *context, *array, *graph;
 static device_pointer to, from;
-static char host[BYTES];
-
-static void nothing(void *data)
-{
-    (void)data;
-}
 
 // CUDA_MEMCPY2D and CUDA_MEMCPY3D are words: where from (x, y, z, level, kind, host, device, array, context or nothing, pitch,
 // height), where to (the same), and how much. The plain one has no z, level, context and height.
@@ -117,14 +105,6 @@ static int copies(void *f, enum kind kind)
         return ((int (*)(device_pointer, device_pointer, size_t))f)(to, from, BYTES);
     case COPY_IN:
         return ((int (*)(device_pointer, device_pointer, size_t, void *))f)(to, from, BYTES, stream);
-    case TO_HOST:
-        return ((int (*)(void *, device_pointer, size_t))f)(host, from, BYTES);
-    case TO_HOST_IN:
-        return ((int (*)(void *, device_pointer, size_t, void *))f)(host, from, BYTES, stream);
-    case FROM_HOST:
-        return ((int (*)(device_pointer, const void *, size_t))f)(to, host, BYTES);
-    case FROM_HOST_IN:
-        return ((int (*)(device_pointer, const void *, size_t, void *))f)(to, host, BYTES, stream);
     case PEER:
         return ((int (*)(device_pointer, void *, device_pointer, void *, size_t))f)(to, context, from, context, BYTES);
     case PEER_IN:
@@ -183,10 +163,6 @@ static int call(void *f, enum kind kind)
         return ((int (*)(struct launch_there *, unsigned, unsigned))f)(&there, 1, 0);
     case GRAPH:
         return ((int (*)(void *, void *))f)(graph, stream);
-    case HOST_FUNCTION:
-        return ((int (*)(void *, void (*)(void *), void *))f)(stream, nothing, NULL);
-    case HOST_FUNCTION_V2:
-        return ((int (*)(void *, void (*)(void *), void *, unsigned))f)(stream, nothing, NULL, 0);
     default:
         return copies(f, kind);
     }

@@ -24,6 +24,8 @@ pub(super) const EVENTS: usize = 8;
 pub(super) struct Flight {
     /// The number of launches.
     launched: u64,
+    /// The first so many are with the driver: their calls have returned.
+    settled: u64,
     /// The first so many have ended.
     ended: u64,
     /// When the last end was seen, or the first launch that is in flight went on.
@@ -36,7 +38,7 @@ pub(super) struct Flight {
     events: [u64; EVENTS],
 }
 
-zeroed! { Flight { launched, ended, since, unended, expected, events } }
+zeroed! { Flight { launched, settled, ended, since, unended, expected, events } }
 
 /// The launches of all streams on one GPU. Relaxed: each is a figure of its own, and counted anew at each sample.
 #[derive(Default)]
@@ -151,18 +153,22 @@ impl Flight {
         }
     }
 
-    /// The same for a stream in which nobody launches now, and which may have no event left.
+    /// The same from another thread, for a stream that may have no event left. Returns how many are in flight that the driver has.
     pub(super) fn look_over(
         &mut self,
         now: u64,
         all: &Flights,
         is_reached: impl Fn(usize) -> bool,
         is_busy: impl FnOnce() -> bool,
-    ) {
+    ) -> u64 {
         self.look(now, all, is_reached);
-        if self.in_flight() > 0 && !self.is_marked() && !is_busy() {
+        if self.in_flight() == 0 || self.is_marked() || is_busy() {
+            return self.in_flight();
+        }
+        if self.settled == self.launched {
             self.end_all(now, all, false);
         }
+        0
     }
 
     /// For how long nothing may end while a launch waits: much longer than what is in flight should take, and less after launches
@@ -208,6 +214,7 @@ impl Flight {
         stream: &mut impl StreamEnd,
         is_threads_own: bool,
     ) {
+        self.settled = self.launched;
         let have_overrun = all.overruns.load(Relaxed) > 0;
         if !self.in_flight().is_power_of_two() && !have_overrun && !is_threads_own {
             return;

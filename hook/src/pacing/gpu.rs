@@ -4,14 +4,14 @@ mod cap;
 mod registry;
 mod samples;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{CUcontext, CUctx_st, CUstream};
 
 use super::arbiter_client::ArbiterClient;
 use super::captures::wait_for_others;
 use super::events::Events;
-use super::flight::{Flight, StreamEnd};
+use super::flight::{Flight, Flights, StreamEnd};
 use super::streams::{Capped, StreamSlot, Streams};
 use crate::driver::context::{self, are_several_contexts, in_context_of};
 use crate::driver::stream::{Stream, relaxed};
@@ -36,12 +36,14 @@ pub(super) struct PacedGpu {
     is_sampled: AtomicBool,
     /// What the sampling thread does, as a futex: [`AWAKE`], [`ASLEEP`] or [`CALLED`].
     thread: AtomicU32,
+    /// When a launch last woke or started it.
+    called: AtomicU64,
     /// Launches that went on although they had to wait.
     overruns: AtomicU32,
     streams: Streams,
 }
 
-zeroed! { PacedGpu { is_free, context, cap, arbiter, is_sampled, thread, overruns, streams } }
+zeroed! { PacedGpu { is_free, context, cap, arbiter, is_sampled, thread, called, overruns, streams } }
 
 /// In [`PacedGpu::thread`]: it samples.
 const AWAKE: u32 = 0;
@@ -79,6 +81,7 @@ impl PacedGpu {
         let _errno = Errno::save();
         self.take_seat();
         if self.cap().is_some() && !self.is_sampled.swap(true, Ordering::SeqCst) {
+            self.called.store(os::nanoseconds(), Ordering::Relaxed);
             // Without it nothing is charged. There was no memory for it.
             let _ = os::start_thread(self);
         }
@@ -123,7 +126,7 @@ impl PacedGpu {
         let mut exact = None;
         loop {
             if wait.waits_for_others {
-                self.look_at_all(cap, os::nanoseconds(), false);
+                self.look_at_all(cap, os::nanoseconds());
             }
             let time = self.with_flight(stream, slot, |flight, end| {
                 cap.look(os::nanoseconds(), &mut wait, flight, end)
@@ -170,6 +173,10 @@ impl PacedGpu {
         }
     }
 
+    fn flights(&self) -> Option<&'static Flights> {
+        self.cap().map(|cap| &cap.flights)
+    }
+
     /// The job's cap; `None` in a fork's child in which nothing was launched yet.
     #[inline]
     fn cap(&self) -> Option<&'static Cap> {
@@ -193,6 +200,7 @@ impl PacedGpu {
     fn wake(&self) {
         // SeqCst: it sees this, or what was launched before.
         if self.thread.swap(CALLED, Ordering::SeqCst) == ASLEEP {
+            self.called.store(os::nanoseconds(), Ordering::Relaxed);
             os::wake_all(&self.thread);
         }
     }
@@ -219,7 +227,7 @@ impl PacedGpu {
             {
                 Self::wait_for_end(cap, stream, slot);
             }
-            slot.free();
+            slot.free(self.flights());
             wait_for_others();
         }
     }
@@ -247,7 +255,7 @@ impl PacedGpu {
     pub(super) fn closed_context(&self, context: CUcontext, has_ended: bool) {
         for slot in self.of_context(context) {
             if has_ended {
-                slot.end();
+                slot.end(self.flights());
             }
             slot.reopen();
         }

@@ -228,34 +228,17 @@ impl StreamSlot {
         self.capped.hold()
     }
 
-    /// Looks what has ended where the cap holds; all if the GPU is idle. Returns how many launches are in flight; `None` if another
-    /// thread has it just now, which looks itself.
+    /// Looks what has ended where the cap holds. Returns how many launches are in flight; `None` if another thread has it just now,
+    /// which looks itself.
     pub(super) fn look(
         &self,
         now: u64,
         all: &Flights,
-        is_idle: bool,
         is_busy: impl FnOnce() -> bool,
     ) -> Option<u64> {
         let mut capped = self.capped.try_hold()?;
         let Capped { flight, events } = &mut *capped;
-        if is_idle {
-            flight.end_all(now, all, false);
-        } else {
-            flight.look_over(now, all, |event| events.is_reached(event), is_busy);
-        }
-        Some(flight.in_flight())
-    }
-
-    /// Whether its events tell that it has work; none where there is no event, or where another thread has them.
-    pub(super) fn has_flight(&self, now: u64, all: &Flights) -> Option<bool> {
-        let mut capped = self.capped.try_hold()?;
-        let Capped { flight, events } = &mut *capped;
-        flight.look(now, all, |event| events.is_reached(event));
-        match flight.in_flight() {
-            0 => Some(false),
-            _ => flight.is_marked().then_some(true),
-        }
+        Some(flight.look_over(now, all, |event| events.is_reached(event), is_busy))
     }
 
     /// Whether it is a thread's own.
@@ -263,15 +246,18 @@ impl StreamSlot {
         self.thread.load(Ordering::Relaxed) != 0
     }
 
-    /// The stream is about to end.
-    pub(super) fn free(&self) {
+    /// The stream is about to end, with what it has in flight.
+    pub(super) fn free(&self, all: Option<&Flights>) {
+        if let Some(all) = all {
+            self.capped.hold().flight.end_all(os::nanoseconds(), all, false);
+        }
         self.name.store(0, Ordering::SeqCst);
     }
 
     /// The context has ended.
-    pub(super) fn end(&self) {
+    pub(super) fn end(&self, all: Option<&Flights>) {
         self.capped.hold().events.forget();
-        self.free();
+        self.free(all);
     }
 
     /// The context may end: until that is known no other thread asks of the stream.

@@ -113,7 +113,7 @@ fn there_are_places_for_many_streams() {
 #[test]
 fn a_stream_that_ends_gives_back_its_place() {
     let streams = streams();
-    streams.slot(handle(0), CONTEXT).unwrap().free();
+    streams.slot(handle(0), CONTEXT).unwrap().free(None);
     assert_eq!(streams.each().count(), 0);
     let again = streams.slot(handle(0), OTHER_CONTEXT).unwrap();
     assert_eq!(again.context(), OTHER_CONTEXT as u64);

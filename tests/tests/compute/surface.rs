@@ -22,23 +22,15 @@ fn delays(said: &str) -> Result<Delays> {
     lines.collect()
 }
 
-/// A call that the GPU's processors have nothing to do with: the host's work, or the copy engines'.
-fn is_others(name: &str) -> bool {
-    ["HostFunc", "HtoD", "DtoH"]
-        .iter()
-        .any(|other| name.contains(other))
-}
-
 #[test]
 fn all_that_gives_the_gpu_work_is_held_back() -> Result<()> {
     let free = delays(&run(Stand::new()?.unlimited(&["delays"]))?)?;
     let known: BTreeSet<&str> = rows().filter(|name| classes::gives_work(name)).collect();
     let tried: BTreeSet<&str> = free.keys().map(String::as_str).collect();
-    ensure!(known.len() > 80 && tried == known, "{tried:?}\n{known:?}");
+    ensure!(known.len() > 70 && tried == known, "{tried:?}\n{known:?}");
 
     // A quarter has to pay for 8 ms with 24, if the program was not itself late by as much: each is held back in some run.
-    let left: BTreeSet<&str> = known.into_iter().filter(|name| !is_others(name)).collect();
-    let left = RefCell::new(left);
+    let left = RefCell::new(known);
     let held_back = || {
         let held = delays(&run(Stand::new()?.limited("25", &["delays"]))?)?;
         for (name, (result, _)) in &free {

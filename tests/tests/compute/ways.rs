@@ -234,7 +234,8 @@ fn short_kernels_are_held() -> Result<()> {
         nanoseconds: "20000",
         ..Paced::by("async")
     };
-    client.is_held("25")
+    // They end while a thread that samples waits for a processor.
+    client.is_held_within("25", 5.0)
 }
 
 /// As debuggers have it. The host's time for a launch has the kernel in it then.

@@ -206,15 +206,24 @@ impl Cap {
         time.checked_div(launches).unwrap_or(u64::MAX)
     }
 
-    /// Charges the `time` before `now` in which the GPU worked for this process, and notes the launches that ended since the last time.
-    pub(super) fn charge(&self, now: u64, time: u64) {
+    /// Charges the `time` before `now` in which the GPU worked for this process. In a time that nobody has seen, launches that ended
+    /// count as long as those of late.
+    pub(super) fn charge(&self, now: u64, time: u64, unseen: u64) {
         let ended = self.flights.take_new_ends();
+        let expected = match self.launch_time() {
+            u64::MAX => 0,
+            each => ended.saturating_mul(each).min(unseen),
+        };
+        let charged = time.max(expected);
         if self.pace.others_wait(now) {
             return;
         }
-        self.pace.charge(now, self.rate(), time);
+        self.pace.charge(now, self.rate(), charged);
         if self.pace.credit(now, self.rate()) <= 0 {
             self.rests.store(true, Ordering::Relaxed);
+        }
+        if unseen > 0 {
+            return;
         }
         let left = OF_LATE_NS.saturating_sub(time);
         let fade = |word: &AtomicU64, more: u64| {

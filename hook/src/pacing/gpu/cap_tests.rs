@@ -36,6 +36,7 @@ struct Process<'a> {
     pause: Option<u64>,
     samples: Samples,
     sample_at: u64,
+    called: u64,
     launched: u32,
     count: usize,
     /// The kernels of each stream that are not done: the launches before, and what is left.
@@ -82,6 +83,7 @@ impl<'a> Process<'a> {
             pause: None,
             samples: Samples::default(),
             sample_at: u64::MAX,
+            called: 0,
             launched: 0,
             count: 0,
             queues: vec![VecDeque::new()],
@@ -161,6 +163,7 @@ impl<'a> Process<'a> {
         self.next_at = now + 3 * US;
         if self.sample_at == u64::MAX {
             self.samples.wake();
+            self.called = now;
             self.sample_at = now + 20 * US;
         }
     }
@@ -172,8 +175,9 @@ impl<'a> Process<'a> {
         let launched = std::mem::take(&mut self.launched);
         let has_work = self.is_busy() || now < self.seen_until;
         let single = if self.cap.queues() { 0 } else { launched };
-        let counted = self.samples.counted(now, has_work, single);
-        self.cap.charge(now, counted);
+        let unseen = self.samples.unseen(now, self.called);
+        let counted = self.samples.counted(now, self.called, has_work, single);
+        self.cap.charge(now, counted, unseen);
         let is_idle = !has_work && launched == 0;
         if is_idle {
             let all = &self.cap.flights;

@@ -69,14 +69,38 @@ impl Samples {
         }
     }
 
+    /// Since when there was no sample: since the last one, or since a launch called the thread, at `called`.
+    fn passed(&self, now: u64, called: u64) -> u64 {
+        let since = if self.is_woken { called } else { self.at };
+        now.saturating_sub(since.max(self.at))
+    }
+
+    /// How long work may have begun and ended without a sample, where one comes late.
+    pub(super) fn unseen(&self, now: u64, called: u64) -> u64 {
+        const LATE_NS: u64 = 1_000_000;
+        let passed = self.passed(now, called);
+        if self.is_woken || passed > self.interval.saturating_add(LATE_NS) {
+            passed
+        } else {
+            0
+        }
+    }
+
     /// The part of the time since the last sample that counts as work. A launch on an idle GPU takes a while to get
     /// there, and its end is seen a while late; neither counts.
-    pub(super) fn counted(&mut self, now: u64, has_work: bool, launched: u32) -> u64 {
+    pub(super) fn counted(
+        &mut self,
+        now: u64,
+        called: u64,
+        has_work: bool,
+        launched: u32,
+    ) -> u64 {
         /// Both times together, for each launch: less than was measured (research/gpu-time.md).
         const UNSEEN_PER_LAUNCH_NS: u64 = 3_000;
         /// After this many samples with work, there is always work before a launch.
         const MANY: u32 = 16;
-        let passed = now.saturating_sub(core::mem::replace(&mut self.at, now));
+        let passed = self.passed(now, called);
+        self.at = now;
         let had_work = core::mem::replace(&mut self.had_work, has_work);
         let is_single = self.busy < MANY;
         self.busy = if has_work {
@@ -85,9 +109,10 @@ impl Samples {
             0
         };
         let work = match (had_work, has_work) {
-            // The thread rested until now.
-            _ if self.is_woken => 0,
             (false, false) => 0,
+            // It begins with the launch that woke the thread.
+            (_, true) if self.is_woken => passed,
+            (_, false) if self.is_woken => 0,
             (true, true) => passed,
             (true, false) | (false, true) => passed / 2,
         };
@@ -158,33 +183,36 @@ impl PacedGpu {
         let now = os::nanoseconds();
         let launched = self.take_launched(now);
         let cap = self.cap().filter(|_| !is_steered);
-        let has_work = self.has_work(samples.at, now, cap);
+        let has_work = match cap {
+            Some(cap) => self.look_at_all(cap, now),
+            None => self.has_work(samples.at, now),
+        };
         // Captured launches do not run.
         let ran = if captures::are_any() { 0 } else { launched };
         let single = if cap.is_some_and(Cap::queues) { 0 } else { ran };
-        let counted = samples.counted(now, has_work, single);
+        // Relaxed: a time and nothing else.
+        let called = self.called.load(Ordering::Relaxed);
+        let unseen = samples.unseen(now, called);
+        let counted = samples.counted(now, called, has_work, single);
         self.arbiter.tell_work(now, has_work, counted);
         if let Some(cap) = cap {
-            cap.charge(now, counted);
-            self.look_at_all(cap, now, !has_work && launched == 0);
+            cap.charge(now, counted, unseen);
         }
         has_work || launched > 0
     }
 
-    /// Looks what has ended in all streams where the cap holds; all if the GPU is idle.
-    pub(super) fn look_at_all(&self, cap: &Cap, now: u64, is_idle: bool) {
-        let look = |slot: &StreamSlot| {
-            let is_busy = || is_busy(slot, now, Some(cap));
-            slot.look(now, &cap.flights, is_idle, is_busy)
-        };
+    /// Looks what has ended in all streams where the cap holds. Returns whether any has work.
+    pub(super) fn look_at_all(&self, cap: &Cap, now: u64) -> bool {
+        let look = |slot: &StreamSlot| slot.look(now, &cap.flights, || is_busy(slot, now));
         let count = self.streams.each().fold(Some(0_u64), |count, slot| {
             let more = look(slot);
             Some(count?.saturating_add(more?))
         });
-        // What another thread looks at just now is counted the next time.
+        // What another thread looks at just now has work, and is counted the next time.
         if let Some(count) = count {
             cap.flights.recount(count);
         }
+        count != Some(0)
     }
 
     /// From now on each launch calls the sampling thread. Returns whether a launch may have come too early to see that.
@@ -212,7 +240,7 @@ impl PacedGpu {
 
     /// Whether any of the streams that this process used of late has work just now, as the driver says. The streams that
     /// launched since the last sample, or had work then, are asked before the others.
-    fn has_work(&self, last: u64, now: u64, cap: Option<&Cap>) -> bool {
+    fn has_work(&self, last: u64, now: u64) -> bool {
         let recently = now.saturating_sub(FORGET_AFTER_NS);
         let ask = |are_latest: bool| {
             let slots = || {
@@ -225,25 +253,20 @@ impl PacedGpu {
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
             let first = scattered(now).wrapping_mul(more.saturating_add(1)) >> 32;
             let mut asked = slots().skip(first as usize).take(MAX_SAMPLED);
-            asked.any(|slot| is_busy(slot, now, cap))
+            asked.any(|slot| is_busy(slot, now))
         };
         ask(true) || ask(false)
     }
 }
 
 /// Whether a slot's stream has work. Another thread's own stream cannot be asked, and neither can one that captures.
-fn is_busy(slot: &StreamSlot, now: u64, cap: Option<&Cap>) -> bool {
+fn is_busy(slot: &StreamSlot, now: u64) -> bool {
     // Where the context ends, that thread is at work there.
     let Some(_held) = slot.try_hold() else {
         return true;
     };
     let Some(stream) = slot.stream() else {
-        // Where the cap holds, there are events.
-        let told = cap.and_then(|cap| slot.has_flight(now, &cap.flights));
-        if told == Some(true) {
-            slot.note(now);
-        }
-        return told.unwrap_or(now.saturating_sub(slot.since()) < ASSUME_WORK_NS);
+        return now.saturating_sub(slot.since()) < ASSUME_WORK_NS;
     };
     let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.
@@ -304,22 +327,23 @@ mod tests {
             number * self.launches + own.min(self.launches)
         }
 
-        /// The part of ten seconds that counts as work, as the thread in waiting.rs goes about it.
+        /// The part of ten seconds that counts as work, as the thread goes about it.
         fn counted(self) -> f64 {
             const ALL: u64 = 10_000_000_000;
             const WAKES_AFTER: u64 = 20_000;
             let mut samples = Samples::default();
-            let (mut now, mut before, mut sum) = (0, 0, 0);
+            let (mut now, mut called, mut before, mut sum) = (0, 0, 0, 0);
             samples.wake();
             while now < ALL {
                 let launched =
                     self.launched(now) - std::mem::replace(&mut before, self.launched(now));
                 let has_work = self.has_work(now);
-                sum += samples.counted(now, has_work, launched as u32);
+                sum += samples.counted(now, called, has_work, launched as u32);
                 if has_work || launched > 0 {
                     now += samples.interval(2_000_000, now);
                 } else {
-                    now = self.begin(self.number(now) + 1) + WAKES_AFTER;
+                    called = self.begin(self.number(now) + 1);
+                    now = called + WAKES_AFTER;
                     samples.wake();
                 }
             }
