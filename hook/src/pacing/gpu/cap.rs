@@ -137,7 +137,9 @@ impl Cap {
             }
             wait.waits_for_others = all.count() > flight.in_flight();
         }
-        if self.pace.is_at_work(now) && !others_wait {
+        // Of this process, or of another of the job.
+        let is_at_work = all.count() > 0 || self.pace.is_at_work(now);
+        if is_at_work && !others_wait {
             flight.look(now, all, |event| stream.is_reached(event));
         } else {
             // Only time is missing, or the work has just begun.
