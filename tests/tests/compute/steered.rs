@@ -12,7 +12,7 @@ use crate::compute::stand::{in_some_try, share_in};
 
 /// A node for each test. The last ones' GPUs cannot be steered: one has no scheduler, one no firmware that holds channels, and one
 /// an old driver.
-const NODES: usize = 13;
+const NODES: usize = 14;
 const WITHOUT_SCHEDULER: usize = NODES - 1;
 const WITHOUT_FIRMWARE: usize = NODES - 2;
 const OLD_DRIVER: usize = NODES - 3;
@@ -320,6 +320,24 @@ fn a_monitor_that_is_stopped_lets_all_jobs_run() -> Result<()> {
         site()?.restart_monitor(NODE)?;
     }
     Ok(())
+}
+
+/// The call that is to hold the job names a channel that has just ended: it is refused after it held those before that one.
+#[test]
+fn a_job_whose_contexts_end_while_it_is_held_runs_again() -> Result<()> {
+    const NODE: usize = 10;
+    // The channels of each new context come last in such a call.
+    let command = format!("./contexts 30 & ./paced {BUSY}");
+    let job = Job::run("alice", NODE, QUARTER, &command)?;
+    let driver = &job.site.drivers[NODE];
+    for _ in 0..3 {
+        let before = driver.half_held(0);
+        let is_met = || Ok(driver.half_held(0) > before);
+        let what = "a call with a channel that has ended";
+        job.site.cluster.wait_until(what, is_met)?;
+        job.has(20.0, 27.0)?;
+    }
+    is_steered(&job)
 }
 
 #[test]

@@ -111,8 +111,8 @@ impl Process {
         set(&place.number, number);
         set(&place.file, u64::from(file.cast_unsigned()));
         set(&place.slice, DRIVERS_SLICE);
-        let sums = [&place.queued, &place.done, &place.waited];
-        for word in sums.into_iter().chain([&place.held, &place.next_run]) {
+        let counts = [&place.queued, &place.done, &place.waited, &place.next_run];
+        for word in counts.into_iter().chain(&place.held) {
             set(word, 0);
         }
         set(&place.slot, self.slot as u64 + 1);
@@ -228,8 +228,8 @@ impl Node {
         place.map(|place| get(&place.slice) / 1000)
     }
 
-    /// Lets channels of a device run, or holds them: each is a client's handle and its own. False, and nothing is done, if one
-    /// of them is not there.
+    /// Lets channels of a device run, or holds them once more: each is a client's handle and its own. False if one of them is not
+    /// there; those before it are done then, and those behind it are not (research/gpu-time.md).
     #[must_use]
     pub fn enable_channels(&self, device: usize, channels: &[(u32, u32)], is_on: bool) -> bool {
         let _held = self.mapped().shared().lock.lock();
@@ -237,18 +237,23 @@ impl Node {
         let Some(player) = Player::of(self.mapped(), device) else {
             return false;
         };
-        let find = |&(client, channel): &(u32, u32)| {
-            let found = self.find(client).filter(|it| it.group.device == device)?;
-            let bit = channel.checked_sub(FIRST_CHANNEL);
-            Some((found.group.index, 1 << bit.filter(|bit| *bit < CHANNELS)?))
-        };
-        let Some(all) = channels.iter().map(find).collect::<Option<Vec<_>>>() else {
-            return false;
-        };
-        for (index, channel) in all {
-            player.hold(index, channel, is_on);
+        for (before, &(client, channel)) in channels.iter().enumerate() {
+            let found = self.find(client).filter(|it| it.group.device == device);
+            let number = channel.checked_sub(FIRST_CHANNEL);
+            let Some((found, number)) = found.zip(number.filter(|it| *it < CHANNELS)) else {
+                player.note_missing(before, is_on);
+                return false;
+            };
+            player.hold(found.group.index, number as usize, is_on);
         }
         true
+    }
+
+    /// How many calls held some of their channels before they came to one that is not there.
+    #[must_use]
+    pub fn half_held(&self, device: usize) -> u64 {
+        let list = self.mapped().shared().runlists.get(device);
+        list.map_or(0, |list| get(&list.half_held))
     }
 
     /// The switches of a device from this number on, the number of the next one, and how many of them are lost.

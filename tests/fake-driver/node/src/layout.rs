@@ -61,6 +61,8 @@ pub(crate) struct Runlist {
     /// How long the next change takes.
     pub change: AtomicU64,
     pub groups: [Group; GROUPS],
+    /// How many calls held some of their channels before they came to one that is not there.
+    pub half_held: AtomicU64,
     /// How many switches there were.
     pub logged: AtomicU64,
     pub log: [Logged; SWITCHES],
@@ -77,8 +79,8 @@ pub(crate) struct Group {
     pub file: AtomicU64,
     /// Its time slice.
     pub slice: AtomicU64,
-    /// A bit for each channel that is held.
-    pub held: AtomicU64,
+    /// How often each channel was held without being let run since.
+    pub held: [AtomicU64; CHANNELS as usize],
     /// All the work that it was ever given, and what of that is done.
     pub queued: AtomicU64,
     pub done: AtomicU64,

@@ -13,7 +13,7 @@
 //!
 //! A process that is killed while it holds the lock may leave a step half done. That costs a group some microseconds.
 
-use crate::layout::{CHANNELS, Group, RUNS, Run, Runlist, SWITCHES, Slot, get, set};
+use crate::layout::{Group, RUNS, Run, Runlist, SWITCHES, Slot, get, set};
 use crate::mapped::Mapped;
 use crate::{clock, reap, timeline};
 
@@ -202,22 +202,32 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Lets a group's channels run, or not.
-    pub(crate) fn hold(&self, index: usize, channels: u64, is_on: bool) {
+    /// Lets a group's channel run, or holds it once more: it runs when it was let run as often as it was held.
+    pub(crate) fn hold(&self, index: usize, channel: usize, is_on: bool) {
         let Some(group) = self.list.groups.get(index) else {
             return;
         };
-        let held = get(&group.held);
+        let Some(held) = group.held.get(channel) else {
+            return;
+        };
+        let times = get(held);
         set(
-            &group.held,
+            held,
             if is_on {
-                held & !channels
+                times.saturating_sub(1)
             } else {
-                held | channels
+                times.saturating_add(1)
             },
         );
         if group.is_held() && get(&self.list.resident) == index as u64 + 1 {
             self.take_away(get(&self.list.now), AFTER_CUT);
+        }
+    }
+
+    /// A call came to a channel that is not there, after so many others.
+    pub(crate) fn note_missing(&self, before: usize, is_on: bool) {
+        if before > 0 && !is_on {
+            set(&self.list.half_held, get(&self.list.half_held) + 1);
         }
     }
 
@@ -273,7 +283,7 @@ impl Group {
 
     /// Whether none of its channels runs.
     pub(crate) fn is_held(&self) -> bool {
-        get(&self.held) == (1 << CHANNELS) - 1
+        self.held.iter().all(|times| get(times) > 0)
     }
 
     /// Remembers when it ran, so that it can be told when something ended.

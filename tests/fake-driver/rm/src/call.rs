@@ -17,7 +17,8 @@ use crate::memory::Words;
 /// The driver's answer in a structure; 0 is done.
 type Status = u32;
 const DONE: Status = 0;
-/// `NV_ERR_INVALID_CLIENT`, `_INVALID_DEVICE`, `_NOT_SUPPORTED` and `_OBJECT_NOT_FOUND`.
+/// `NV_ERR_INVALID_CHANNEL`, `_INVALID_CLIENT`, `_INVALID_DEVICE`, `_NOT_SUPPORTED` and `_OBJECT_NOT_FOUND`.
+const NO_CHANNEL: Status = 0x21;
 const NO_CLIENT: Status = 0x23;
 const NO_DEVICE: Status = 0x26;
 /// `NV_ERR_INVALID_PARAM_STRUCT`.
@@ -230,10 +231,11 @@ fn disable(node: &Node, client: &Client, parameters: Words) -> Status {
     };
     let channels: Vec<_> = (0..count).map(channel).collect();
     let is_on = parameters.get(0) & 0xff == 0;
-    let done = client
-        .device()
-        .filter(|&device| node.enable_channels(device, &channels, is_on));
-    or(done.map(|_| ()), NOT_FOUND)
+    let Some(device) = client.device() else {
+        return NO_DEVICE;
+    };
+    let done = node.enable_channels(device, &channels, is_on);
+    or(done.then_some(()), NO_CHANNEL)
 }
 
 /// A group by its client's handle and its own. The driver takes a client by the open file alone that made it.

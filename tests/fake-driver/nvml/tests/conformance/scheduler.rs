@@ -58,11 +58,16 @@ impl Stand {
         self.node.advance(Duration::from_nanos(time)).unwrap();
     }
 
-    /// Lets all of a member's channels run, or not.
+    /// Lets all of some members' channels run, or not.
+    fn enable_all(&self, members: &[&Member], is_on: bool) -> bool {
+        let groups = members.iter().map(|it| &it.group);
+        let channels = groups.flat_map(|it| it.channels().map(move |one| (it.client(), one)));
+        self.node
+            .enable_channels(0, &channels.collect::<Vec<_>>(), is_on)
+    }
+
     fn enable(&self, member: &Member, is_on: bool) -> bool {
-        let client = member.group.client();
-        let channels: Vec<_> = member.group.channels().map(|it| (client, it)).collect();
-        self.node.enable_channels(0, &channels, is_on)
+        self.enable_all(&[member], is_on)
     }
 }
 
@@ -162,6 +167,34 @@ fn held_channels_do_not_run_and_go_on_where_they_were() {
     let before = held.ran();
     stand.pass(10 * MS);
     assert_eq!(held.ran(), before);
+}
+
+#[test]
+fn channels_run_after_as_many_calls_as_held_them() {
+    let stand = Stand::new();
+    let member = stand.busy(2_000);
+    let is_held = || stand.node.is_held(stand.find(&member));
+    // What is not held stays so.
+    assert!(stand.enable(&member, true));
+    for _ in 0..2 {
+        assert!(stand.enable(&member, false) && is_held());
+    }
+    assert!(stand.enable(&member, true) && is_held());
+    assert!(stand.enable(&member, true) && !is_held());
+}
+
+#[test]
+fn a_call_with_a_missing_channel_holds_those_before_it() {
+    let stand = Stand::new();
+    let (before, gone, behind) = (stand.member(), stand.member(), stand.member());
+    gone.process.end_group(gone.group);
+    assert!(!stand.enable_all(&[&before, &gone, &behind], false));
+    assert!(stand.node.is_held(stand.find(&before)));
+    assert!(!stand.node.is_held(stand.find(&behind)));
+    assert_eq!(stand.node.half_held(0), 1);
+    // None was held by it.
+    assert!(!stand.enable_all(&[&gone, &behind], false));
+    assert_eq!(stand.node.half_held(0), 1);
 }
 
 #[test]
