@@ -74,6 +74,8 @@ def main():
                 import tenants
                 from node import Node
                 node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
+                # The monitor measures a GPU when no process is on it.
+                controls.end()
                 node.start()
                 costs.measure_job(record, controls, node, wanted)
                 tenants.measure(record, controls, node, wanted, quick)

@@ -249,7 +249,10 @@ impl StreamSlot {
     /// The stream is about to end, with what it has in flight.
     pub(super) fn free(&self, all: Option<&Flights>) {
         if let Some(all) = all {
-            self.capped.hold().flight.end_all(os::nanoseconds(), all, false);
+            self.capped
+                .hold()
+                .flight
+                .end_all(os::nanoseconds(), all, false);
         }
         self.name.store(0, Ordering::SeqCst);
     }

@@ -29,7 +29,7 @@ pub const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// How often it is seen whether a GPU is to be measured. The driver is asked only then.
 const EVERY: Duration = Duration::from_secs(30);
-/// The time that a measurement may take. It takes some 5 s, and more where the driver wakes the GPU first.
+/// The time that a measurement may take. It takes some 4 s, and more where the driver wakes the GPU first.
 const LIMIT: Duration = Duration::from_secs(120);
 /// A measurement that came to nothing is tried again after this, and after twice as long each time.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -46,6 +46,7 @@ pub(super) fn start(node: Node, settings: Settings, gpus: Arc<Gpus>) -> io::Resu
         gpus,
         later: BTreeMap::new(),
         trouble: None,
+        why_not: BTreeMap::new(),
     };
     // NVML wants more room than threads of the arbiter have.
     let thread = std::thread::Builder::new().name("prover".into());
@@ -61,6 +62,8 @@ struct Prover {
     later: BTreeMap<Key, (Instant, Duration)>,
     /// The last trouble with all GPUs, so that it is said once.
     trouble: Option<String>,
+    /// Why each GPU waits to be measured, by UUID, as it was said.
+    why_not: BTreeMap<String, String>,
 }
 
 /// Why nothing is known of a GPU.
@@ -147,13 +150,28 @@ impl Prover {
                     Some(run(command, LIMIT, &is_over))
                 }
                 // It is looked at again in the next round.
-                Ok(false) | Err(_) => None,
+                Ok(false) => {
+                    self.say_why_not(&uuid, "processes are on it".into());
+                    None
+                }
+                Err(error) => {
+                    self.say_why_not(&uuid, explained(&error));
+                    None
+                }
             };
             self.gpus.end_measuring();
             match outcome {
                 None => {}
                 Some(outcome) => return self.tell(key, &uuid, outcome),
             }
+        }
+    }
+
+    /// Says why a GPU waits to be measured, once for each reason.
+    fn say_why_not(&mut self, uuid: &str, why: String) {
+        if self.why_not.get(uuid) != Some(&why) {
+            info!("{uuid}: whether its scheduler can be steered is measured later: {why}");
+            self.why_not.insert(uuid.to_owned(), why);
         }
     }
 

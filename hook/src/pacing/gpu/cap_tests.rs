@@ -129,13 +129,7 @@ impl<'a> Process<'a> {
         let stream = self.count % self.queues.len();
         let wait = self.wait.get_or_insert_with(|| Wait::new(now));
         if wait.waits_for_others {
-            look_at_all(
-                self.cap,
-                &mut self.flights,
-                &self.queues,
-                &self.events,
-                now,
-            );
+            look_at_all(self.cap, &mut self.flights, &self.queues, &self.events, now);
         }
         let tail = Tail {
             count: self.count,

@@ -69,9 +69,15 @@ impl Samples {
         }
     }
 
-    /// Since when there was no sample: since the last one, or since a launch called the thread, at `called`.
+    /// Since when there was no sample: since the last one, or since a launch called the thread, at `called`. The thread takes a while to
+    /// wake, which does not count: neither does the launch's way to the GPU.
     fn passed(&self, now: u64, called: u64) -> u64 {
-        let since = if self.is_woken { called } else { self.at };
+        const WAKES_IN_NS: u64 = 200_000;
+        let since = if self.is_woken {
+            called.saturating_add(WAKES_IN_NS)
+        } else {
+            self.at
+        };
         now.saturating_sub(since.max(self.at))
     }
 
@@ -88,13 +94,7 @@ impl Samples {
 
     /// The part of the time since the last sample that counts as work. A launch on an idle GPU takes a while to get
     /// there, and its end is seen a while late; neither counts.
-    pub(super) fn counted(
-        &mut self,
-        now: u64,
-        called: u64,
-        has_work: bool,
-        launched: u32,
-    ) -> u64 {
+    pub(super) fn counted(&mut self, now: u64, called: u64, has_work: bool, launched: u32) -> u64 {
         /// Both times together, for each launch: less than was measured (research/gpu-time.md).
         const UNSEEN_PER_LAUNCH_NS: u64 = 3_000;
         /// After this many samples with work, there is always work before a launch.
@@ -183,10 +183,10 @@ impl PacedGpu {
         let now = os::nanoseconds();
         let launched = self.take_launched(now);
         let cap = self.cap().filter(|_| !is_steered);
-        let has_work = match cap {
-            Some(cap) => self.look_at_all(cap, now),
-            None => self.has_work(samples.at, now),
-        };
+        let asked = self.has_work(samples.at, now);
+        let has_flights = cap.is_some_and(|cap| self.look_at_all(cap, now));
+        // To look at all takes longer than a short kernel.
+        let has_work = asked.unwrap_or(has_flights);
         // Captured launches do not run.
         let ran = if captures::are_any() { 0 } else { launched };
         let single = if cap.is_some_and(Cap::queues) { 0 } else { ran };
@@ -238,9 +238,9 @@ impl PacedGpu {
             .fold(0, u32::saturating_add)
     }
 
-    /// Whether any of the streams that this process used of late has work just now, as the driver says. The streams that
-    /// launched since the last sample, or had work then, are asked before the others.
-    fn has_work(&self, last: u64, now: u64) -> bool {
+    /// Whether any of the streams that this process used of late has work just now, as the driver says; `None` if none of those
+    /// asked has, and there are more. The streams that launched since the last sample, or had work then, are asked before the others.
+    fn has_work(&self, last: u64, now: u64) -> Option<bool> {
         let recently = now.saturating_sub(FORGET_AFTER_NS);
         let ask = |are_latest: bool| {
             let slots = || {
@@ -253,9 +253,13 @@ impl PacedGpu {
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
             let first = scattered(now).wrapping_mul(more.saturating_add(1)) >> 32;
             let mut asked = slots().skip(first as usize).take(MAX_SAMPLED);
-            asked.any(|slot| is_busy(slot, now))
+            let has_work = asked.any(|slot| is_busy(slot, now));
+            (has_work || more == 0).then_some(has_work)
         };
-        ask(true) || ask(false)
+        match ask(true) {
+            Some(false) => ask(false),
+            found => found,
+        }
     }
 }
 
