@@ -125,6 +125,11 @@ impl PacedGpu {
         let mut wait = Wait::new(os::nanoseconds());
         let mut exact = None;
         loop {
+            // One that has come meanwhile steers the work that is in flight.
+            self.arbiter.join(cap.uuid(), os::nanoseconds());
+            if self.arbiter.is_steered() {
+                break;
+            }
             if wait.waits_for_others {
                 self.look_at_all(cap, os::nanoseconds());
             }

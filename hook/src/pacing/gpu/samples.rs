@@ -183,7 +183,7 @@ impl PacedGpu {
         let now = os::nanoseconds();
         let launched = self.take_launched(now);
         let cap = self.cap().filter(|_| !is_steered);
-        let asked = self.has_work(samples.at, now);
+        let asked = self.has_work(samples.at, now, cap);
         let has_flights = cap.is_some_and(|cap| self.look_at_all(cap, now));
         // To look at all takes longer than a short kernel.
         let has_work = asked.unwrap_or(has_flights);
@@ -203,7 +203,7 @@ impl PacedGpu {
 
     /// Looks what has ended in all streams where the cap holds. Returns whether any has work.
     pub(super) fn look_at_all(&self, cap: &Cap, now: u64) -> bool {
-        let look = |slot: &StreamSlot| slot.look(now, &cap.flights, || is_busy(slot, now));
+        let look = |slot: &StreamSlot| slot.look(now, &cap.flights, || is_busy(slot, now, None));
         let count = self.streams.each().fold(Some(0_u64), |count, slot| {
             let more = look(slot);
             Some(count?.saturating_add(more?))
@@ -240,7 +240,7 @@ impl PacedGpu {
 
     /// Whether any of the streams that this process used of late has work just now, as the driver says; `None` if none of those
     /// asked has, and there are more. The streams that launched since the last sample, or had work then, are asked before the others.
-    fn has_work(&self, last: u64, now: u64) -> Option<bool> {
+    fn has_work(&self, last: u64, now: u64, cap: Option<&Cap>) -> Option<bool> {
         let recently = now.saturating_sub(FORGET_AFTER_NS);
         let ask = |are_latest: bool| {
             let slots = || {
@@ -253,7 +253,7 @@ impl PacedGpu {
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
             let first = scattered(now).wrapping_mul(more.saturating_add(1)) >> 32;
             let mut asked = slots().skip(first as usize).take(MAX_SAMPLED);
-            let has_work = asked.any(|slot| is_busy(slot, now));
+            let has_work = asked.any(|slot| is_busy(slot, now, cap));
             (has_work || more == 0).then_some(has_work)
         };
         match ask(true) {
@@ -264,13 +264,16 @@ impl PacedGpu {
 }
 
 /// Whether a slot's stream has work. Another thread's own stream cannot be asked, and neither can one that captures.
-fn is_busy(slot: &StreamSlot, now: u64) -> bool {
+fn is_busy(slot: &StreamSlot, now: u64, cap: Option<&Cap>) -> bool {
     // Where the context ends, that thread is at work there.
     let Some(_held) = slot.try_hold() else {
         return true;
     };
     let Some(stream) = slot.stream() else {
-        return now.saturating_sub(slot.since()) < ASSUME_WORK_NS;
+        // Where the cap holds, there is an event behind each launch.
+        let told = cap.and_then(|cap| slot.look(now, &cap.flights, || true));
+        let is_assumed = || now.saturating_sub(slot.since()) < ASSUME_WORK_NS;
+        return told.map_or_else(is_assumed, |count| count > 0);
     };
     let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.
