@@ -18,7 +18,7 @@ mod flight;
 mod gpu;
 mod streams;
 
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
@@ -137,14 +137,6 @@ fn find_out() -> bool {
     is_paced
 }
 
-/// Whether a context may exist that [`seat_contexts`] did not see: the driver has made channels, as for each context.
-static HAS_NEW_CONTEXT: AtomicBool = AtomicBool::new(false);
-
-/// A context was made, perhaps while another thread looked.
-pub(crate) fn expect_context() {
-    HAS_NEW_CONTEXT.store(true, Ordering::Relaxed);
-}
-
 /// The program may have a new context. Its process asks for a seat then, also if it never launches: the monitor takes processes
 /// with a context and without a seat for processes without this library.
 ///
@@ -152,7 +144,7 @@ pub(crate) fn expect_context() {
 #[inline]
 pub(crate) fn seat_contexts() {
     // Relaxed: the thread that made a context comes here itself.
-    if HAS_NEW_CONTEXT.load(Ordering::Relaxed) {
+    if channels::HAS_NEW_CONTEXT.load(Ordering::Relaxed) {
         seat_new_contexts();
     }
 }
@@ -164,7 +156,7 @@ fn seat_new_contexts() {
     if !is_paced() {
         return;
     }
-    HAS_NEW_CONTEXT.store(false, Ordering::Relaxed);
+    channels::HAS_NEW_CONTEXT.store(false, Ordering::Relaxed);
     let with_primary = (0..device::device_count()).filter(|&device| is_active(device));
     let gpus = with_primary
         .map(PacedGpu::for_device)

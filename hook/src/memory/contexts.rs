@@ -49,7 +49,7 @@ fn created(place: &Given<CUcontext>, device: CUdevice, call: &dyn Fn() -> CUresu
     let Some(gpu) = on(device) else { return call() };
     let units = nvml_usage::of_context(&gpu);
     ledger::charged(&gpu, units, c"cuCtxCreate", call, || {
-        pacing::expect_context();
+        pacing::channels::expect_context();
         gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
         gpu.expect_change();
         let held = Holding {
@@ -124,7 +124,7 @@ pub(crate) fn retain_primary(device: CUdevice, call: impl FnOnce() -> CUresult) 
     };
     let units = nvml_usage::of_context(&gpu);
     ledger::charged(&gpu, units, c"cuDevicePrimaryCtxRetain", call, || {
-        pacing::expect_context();
+        pacing::channels::expect_context();
         gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
     })
 }

@@ -5,8 +5,8 @@
 //! compute engine (so it belongs to a CUDA context), or an object was destroyed. Any other call costs a comparison.
 
 use core::ffi::{c_int, c_ulong};
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use softmig_region::calls::{self, Done};
 use softmig_region::seat::{Channel, Seat};
@@ -32,6 +32,14 @@ zeroed! { Table { lock, groups, channels } }
 
 static TABLE: Kept<Table> = Kept::new();
 
+/// Whether a context may exist that [`super::seat_contexts`] did not see: the driver has made channels, as for each context.
+pub(super) static HAS_NEW_CONTEXT: AtomicBool = AtomicBool::new(false);
+
+/// A context was made, perhaps while another thread looked.
+pub(crate) fn expect_context() {
+    HAS_NEW_CONTEXT.store(true, Relaxed);
+}
+
 /// Notes the driver's result. True if the arbiter is to know: see [`super::channels_changed`].
 /// The request says how many words there are, and no more are asked for.
 #[cold]
@@ -48,7 +56,7 @@ pub(crate) fn note(file: c_int, request: c_ulong, argument: In<u32>) -> bool {
             group,
             handle,
         }) => {
-            super::expect_context();
+            expect_context();
             let parts = [file.cast_unsigned(), client, group, handle];
             add(|table| &table.channels, parts)
         }
