@@ -5,8 +5,8 @@ from node import Job
 
 CELL = "cost of a launch, in turns with the driver"
 # What limits there are besides the library: none, of memory alone, the whole GPU, and a share so large that no launch waits.
-WAYS = {"no limit": {}, "memory limit only": {"CUDA_DEVICE_MEMORY_LIMIT": "100G"}, "at 100 %": {"CUDA_DEVICE_SM_LIMIT": "100"}, "inside a turn, at 99 % alone": {"CUDA_DEVICE_SM_LIMIT": "99"}}
-IN_A_JOB = "inside a turn, at 99 % in a job"
+WAYS = {"no limit": {}, "memory limit only": {"CUDA_DEVICE_MEMORY_LIMIT": "100G"}, "at 100 %": {"CUDA_DEVICE_SM_LIMIT": "100"}, "at 99 % alone": {"CUDA_DEVICE_SM_LIMIT": "99"}}
+IN_A_JOB = "at 99 % in a job"
 KINDS = {"batch": "amortised", "each": "each", "first": "first on an idle stream"}
 ROUNDS = 3
 

@@ -1,4 +1,4 @@
-"""No process hangs: programs whose launches wait for each other, and holders of a turn that die or stop."""
+"""No process hangs: programs whose launches wait for each other, and processes that die or stop while others wait for the GPU."""
 import os
 import signal
 import threading
@@ -135,7 +135,7 @@ def stop(run):
 def restart(run):
     """The monitor dies without a word, and comes again."""
     if not run.node.socket():
-        raise RuntimeError("the monitor gives out no turns")
+        raise RuntimeError("the monitor gives out no seats")
 
     def act(which):
         run.node.daemon.kill()

@@ -1,4 +1,5 @@
-//! The cap on a job's time where nobody steers the GPU: without the monitor, on MIG instances, and where steering has no effect.
+//! The cap on a job's time where nobody steers the GPU: without the monitor, in `softmig run`, on MIG instances, where steering has no
+//! effect, and until that is measured.
 //!
 //! The GPU's time that the job's processes use is sampled ([`samples`](super::samples)) and charged to a word in the job's ledger
 //! ([`Pace`]). A launch goes on while the word has credit, and while no more is in flight in all streams than the credit pays for. As
@@ -27,7 +28,7 @@ const BURST_NS: u64 = 20_000_000;
 const RESUME_CREDIT_NS: u64 = 10_000_000;
 /// Both are this much longer for a job that uses several GPUs: they begin and end a round together, within some milliseconds.
 const LONGER: u64 = 4;
-/// The most launches in flight, if no stream has more than one.
+/// The most launches in flight beside which a stream may have more than one.
 const MOST_LAUNCHES: u64 = 16;
 /// The bounds of naps between two looks.
 const SHORT_NAP_NS: u64 = 20_000;

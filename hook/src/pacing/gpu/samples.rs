@@ -203,11 +203,13 @@ impl PacedGpu {
 
     /// Looks what has ended in all streams where the cap holds. Returns whether any has work.
     pub(super) fn look_at_all(&self, cap: &Cap, now: u64) -> bool {
-        let look = |slot: &StreamSlot| slot.look(now, &cap.flights, || is_busy(slot, now, None));
-        let count = self.streams.each().fold(Some(0_u64), |count, slot| {
-            let more = look(slot);
-            Some(count?.saturating_add(more?))
-        });
+        let mut count = Some(0_u64);
+        for slot in self.streams.each() {
+            let more = slot.look(now, &cap.flights, || is_busy(slot, now, None));
+            count = count
+                .zip(more)
+                .map(|(count, more)| count.saturating_add(more));
+        }
         // What another thread looks at just now has work, and is counted the next time.
         if let Some(count) = count {
             cap.flights.recount(count);
