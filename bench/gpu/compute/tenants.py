@@ -25,6 +25,8 @@ def cells(quick):
     """Name of each cell: its tenants."""
     ms = ("launch", 1000, 1)
     duty, step, notebook = ("duty", 1000, 10_000_000), ("sync", 1000, 1), ("think", 5000, 245_000_000)
+    # A cell of a notebook, at 0.7 a second.
+    cell = ("think", 37000, 1_390_000_000)
     table = {
         "10:90, 100 us": [tenant((1, 10)), tenant((9, 10))],
         "4 x 25, 100 us": equal(4, BUSY),
@@ -58,6 +60,9 @@ def cells(quick):
         "hard, one at 25, synchronising at 20 us": [tenant((1, 4), ("sync", 20, 1))],
         "hard, one at 25, synchronising at 1 ms": [tenant((1, 4), ("sync", 1000, 1))],
         "hard, one at 25, 1 ms in every 10": [tenant((1, 4), duty)],
+        "hard, a cell of 37 ms at 12.5": [tenant((1, 8), cell)],
+        "hard, a cell of 37 ms at 12.5, beside seven greedy": [tenant((1, 8), cell), *equal(8, BUSY)[:7]],
+        "hard, a cell of 37 ms at 12.5, beside seven that pause": [tenant((1, 8), cell), *equal(8, ("think", 5000, 30_000_000))[:7]],
         "hard, one at 75, synchronising at 20 us": [tenant((3, 4), ("sync", 20, 1))],
     }
     return {f"jobs {name}": jobs for name, jobs in table.items()}

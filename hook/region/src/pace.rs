@@ -68,7 +68,7 @@ impl Pace<'_> {
         now.wrapping_sub(until).cast_signed()
     }
 
-    /// A launch waits for credit on this GPU, which is idle. It looks again within [`WAITS_FOR`], or goes on.
+    /// A launch waits for credit on this GPU, which is idle. It looks again within a millisecond, or goes on.
     pub fn wait(&self, now: u64) {
         self.waits.store(now, Ordering::SeqCst);
     }
