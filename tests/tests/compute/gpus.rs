@@ -26,8 +26,11 @@ const BESIDE_LESS: f64 = 0.5;
 /// Of its share a GPU has more than this, also where both have to wait for either.
 const SOME: f64 = 0.3;
 
+/// How much more than its share a GPU may have, in points: what is in flight while a launch waits on the other one is not charged.
+const ABOVE: f64 = 5.0;
+
 fn is_share(got: f64, percent: f64, least: f64) -> bool {
-    got < percent + 1.5 && got > percent * least
+    got < percent + ABOVE && got > percent * least
 }
 
 /// Measures both at the same time until each has its share.
@@ -116,7 +119,11 @@ fn a_gpu_has_one_share_under_all_its_numbers() -> Result<()> {
     let _clients = [start("1", "0")?, start("0,1", "1")?, start("1,0", "1")?];
     std::thread::sleep(Duration::from_millis(500));
     let share = |gpu: usize| stand.share_in(gpu, None, Duration::from_millis(500));
-    let second = in_some_try("two processes", || share(1), |got| got < 26.5 && got > 8.0)?;
+    let second = in_some_try(
+        "two processes",
+        || share(1),
+        |got| is_share(got, 25.0, SOME),
+    )?;
     let first = in_some_try("one", || share(0), |got| is_share(got, 25.0, MOST))?;
     println!("{second:.1} and {first:.1} of 25 %");
     Ok(())

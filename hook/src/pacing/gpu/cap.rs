@@ -136,6 +136,7 @@ impl Cap {
                 flight.launch(now, all);
                 return None;
             }
+            self.queues.store(true, Ordering::Relaxed);
             wait.waits_for_others = all.count() > flight.in_flight();
         }
         // Of this process, or of another of the job.
