@@ -249,7 +249,7 @@ pub struct JobGpu {
     /// The time since it last used the GPU or wanted it: since its conf was written if it never did. The time in which no
     /// monitor ran does not count.
     pub idle_seconds: f64,
-    /// The GPU time that it may take yet; below zero: that it owes.
+    /// The GPU time that it may take yet; below zero: that it owes. 0 where only its own cap holds.
     pub credit_seconds: f64,
     /// Its processes on the GPU, by NVML.
     pub processes: u32,

@@ -231,6 +231,9 @@ impl Books {
                 conf.limits.is_some() || row.is_some_and(|row| row.holding.memory_bytes.is_some());
             let account = accounts.get(&uuid);
             let tenant = account.and_then(|it| tenant(it, id));
+            // Where it is not the scheduler's, each process's library knows it alone.
+            let is_steered = account.is_some_and(|it| matches!(it.sharing, Sharing::Scheduler));
+            let credit = tenant.filter(|_| is_steered).map_or(0, |it| it.credit);
             let all = account.and_then(|it| totals(it, id)).unwrap_or(past.last);
             let is_active =
                 all.charged > past.last.charged || tenant.is_some_and(|it| it.wants_gpu);
@@ -257,7 +260,7 @@ impl Books {
                 charged_seconds: sum(before.charged_seconds, all.charged - base.charged),
                 waited_seconds: sum(before.waited_seconds, all.waited - base.waited),
                 idle_seconds: rounded(running - past.active),
-                credit_seconds: tenant.map_or(0.0, |it| sum(0.0, it.credit)),
+                credit_seconds: sum(0.0, credit),
                 processes: row.map_or(0, |row| row.holding.pids.len() as u32),
                 wants_gpu: tenant.is_some_and(|it| it.wants_gpu),
                 is_held: tenant.is_some_and(|it| it.is_held),

@@ -119,6 +119,19 @@ fn note(
 }
 
 #[test]
+fn a_credit_is_told_where_the_scheduler_keeps_it() {
+    let told = |sharing| {
+        let mut said = accounts(&[(7, 10, 4)], true);
+        said.get_mut(&GPU).unwrap().sharing = sharing;
+        let mut books = Books::new("n1".into(), usage::Node::default());
+        let node = note(&mut books, &sample(&[(7, 50)]), (1060, 200), &said);
+        node.jobs[0].gpus[0].credit_seconds
+    };
+    assert_eq!(told(Sharing::Scheduler), -1.0);
+    assert_eq!(told(Sharing::Caps(None)), 0.0);
+}
+
+#[test]
 fn a_node_is_told_as_it_was_seen() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let said = accounts(&[(7, 10, 4)], true);
