@@ -82,8 +82,7 @@ impl Pace<'_> {
 
     /// Whether one waits on another GPU of the job. Work on this GPU may wait for that launch.
     pub fn others_wait(&self, now: u64) -> bool {
-        self.others()
-            .any(|last| now.saturating_sub(last) < WAITS_FOR)
+        self.others().any(|last| now.abs_diff(last) < WAITS_FOR)
     }
 
     /// Whether one ever did.
@@ -234,6 +233,9 @@ mod tests {
         let waits = |now| [0, 1, 2].map(|number| gpu(number).others_wait(now));
         assert_eq!(waits(now + MS / 2), [true, false, true]);
         assert_eq!(waits(now + MS), [false; 3]);
+        // Whatever stands in the word.
+        gpu(1).wait(u64::MAX);
+        assert_eq!(waits(now), [false; 3]);
     }
 
     #[test]
