@@ -221,8 +221,8 @@ impl Flight {
         }
         let launched = self.launched;
         let free = self.events.iter().position(|launches| *launches == 0);
-        let all = self.events.iter().enumerate();
-        let last = all.max_by_key(|(_, launches)| **launches);
+        let last = self.events.iter().enumerate();
+        let last = last.max_by_key(|(_, launches)| **launches);
         let last = last.map(|(event, _)| event).filter(|_| is_threads_own);
         if let Some(event) = free.or(last)
             && let Some(launches) = self.events.get_mut(event)

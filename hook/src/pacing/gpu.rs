@@ -107,16 +107,14 @@ impl PacedGpu {
     fn launched_watched(&self, stream: Stream, slot: Option<&StreamSlot>) {
         let _errno = Errno::save();
         self.wake();
-        if let Some(slot) = slot
+        if let (Some(flights), Some(slot)) = (self.flights(), slot)
             && !self.arbiter.is_steered()
             && !stream.is_capturing()
         {
             let is_threads_own = slot.is_threads_own();
-            if let Some(cap) = self.cap() {
-                self.with_flight(stream, slot, |flight, end| {
-                    flight.launched(&cap.flights, end, is_threads_own);
-                });
-            }
+            self.with_flight(stream, slot, |flight, end| {
+                flight.launched(flights, end, is_threads_own);
+            });
         }
     }
 
@@ -125,20 +123,20 @@ impl PacedGpu {
         let mut wait = Wait::new(os::nanoseconds());
         let mut exact = None;
         loop {
-            // One that has come meanwhile steers the work that is in flight.
-            self.arbiter.join(cap.uuid(), os::nanoseconds());
-            if self.arbiter.is_steered() {
-                break;
-            }
-            if wait.waits_for_others {
-                self.look_at_all(cap, os::nanoseconds());
-            }
             let time = self.with_flight(stream, slot, |flight, end| {
                 cap.look(os::nanoseconds(), &mut wait, flight, end)
             });
             let Some(time) = time else { break };
             exact.get_or_insert_with(os::Exact::timers);
             os::nap(time);
+            // An arbiter that has come meanwhile steers the work that is in flight.
+            self.take_seat();
+            if self.arbiter.is_steered() {
+                break;
+            }
+            if wait.waits_for_others {
+                self.look_at_all(cap, os::nanoseconds());
+            }
         }
         if wait.has_overrun {
             self.note_overrun();
@@ -178,6 +176,7 @@ impl PacedGpu {
         }
     }
 
+    /// What is in flight where the cap holds.
     fn flights(&self) -> Option<&'static Flights> {
         self.cap().map(|cap| &cap.flights)
     }
@@ -227,22 +226,23 @@ impl PacedGpu {
     pub(super) fn forget_stream(&'static self, handle: CUstream) {
         let stream = Stream::plain(handle);
         for slot in self.streams.each().filter(|slot| slot.is_of(stream)) {
-            if let Some(cap) = self.cap()
+            let flights = self.flights();
+            if let Some(flights) = flights
                 && !self.arbiter.is_steered()
             {
-                Self::wait_for_end(cap, stream, slot);
+                Self::wait_for_end(flights, stream, slot);
             }
-            slot.free(self.flights());
+            slot.free(flights);
             wait_for_others();
         }
     }
 
     /// Waits until a stream has no work, if that does not take much longer than it should.
     #[cold]
-    fn wait_for_end(cap: &Cap, stream: Stream, slot: &StreamSlot) {
+    fn wait_for_end(flights: &Flights, stream: Stream, slot: &StreamSlot) {
         let _errno = Errno::save();
         let begun = os::nanoseconds();
-        let patience = slot.capped().flight.patience(&cap.flights);
+        let patience = slot.capped().flight.patience(flights);
         while !stream.is_capturing()
             && relaxed(|| stream.is_busy())
             && os::nanoseconds().saturating_sub(begun) < patience

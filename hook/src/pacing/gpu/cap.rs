@@ -126,9 +126,7 @@ impl Cap {
         if has_credit && !others_wait {
             let credit = credit.unsigned_abs();
             let waited = wait.nap > 0;
-            let is_over =
-                || !self.has_room(flight, credit) && flight.in_flight() > 0 && !stream.is_busy();
-            if is_over() {
+            if !self.has_room(flight, credit) && flight.in_flight() > 0 && !stream.is_busy() {
                 flight.end_all(now, all, waited);
                 self.queues.store(waited, Ordering::Relaxed);
             }

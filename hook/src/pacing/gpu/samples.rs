@@ -110,10 +110,9 @@ impl Samples {
         };
         let work = match (had_work, has_work) {
             (false, false) => 0,
-            // It begins with the launch that woke the thread.
-            (_, true) if self.is_woken => passed,
-            (_, false) if self.is_woken => 0,
             (true, true) => passed,
+            // It begins with the launch that woke the thread.
+            (false, true) if self.is_woken => passed,
             (true, false) | (false, true) => passed / 2,
         };
         let unseen = UNSEEN_PER_LAUNCH_NS.saturating_mul(launched.into());
