@@ -12,8 +12,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::place::{git, output, project};
 
-/// Prints the lines of each crate, and all.
-pub(crate) fn count() -> Result<()> {
+/// Prints the lines of each crate, or of each of these folders, and all.
+pub(crate) fn count(folders: &[PathBuf]) -> Result<()> {
     let listed = output(&mut git(&["ls-files", "*.rs"]))?;
     let mut files = BTreeMap::new();
     for name in listed.lines() {
@@ -24,14 +24,17 @@ pub(crate) fn count() -> Result<()> {
         );
     }
     let tests = files_of_tests(&files);
-    let mut crates: BTreeMap<&str, Lines> = BTreeMap::new();
+    let mut parts: BTreeMap<&Path, Lines> = BTreeMap::new();
     for (path, file) in &files {
-        let name = path
-            .iter()
-            .next()
-            .and_then(|name| name.to_str())
-            .unwrap_or("");
-        let lines = crates.entry(name).or_default();
+        let part = match folders {
+            [] => path.iter().next().map(Path::new),
+            _ => folders
+                .iter()
+                .map(PathBuf::as_path)
+                .find(|it| path.starts_with(it)),
+        };
+        let Some(part) = part else { continue };
+        let lines = parts.entry(part).or_default();
         lines.test += file.test.len();
         let rest = if tests.contains(path) {
             &mut lines.test
@@ -40,12 +43,12 @@ pub(crate) fn count() -> Result<()> {
         };
         *rest += file.product.len();
     }
-    println!("{:>8} {:>8}  crate", "product", "test");
-    for (name, lines) in &crates {
-        println!("{:8} {:8}  {name}", lines.product, lines.test);
+    println!("{:>8} {:>8}  part", "product", "test");
+    for (part, lines) in &parts {
+        println!("{:8} {:8}  {}", lines.product, lines.test, part.display());
     }
-    let product: usize = crates.values().map(|lines| lines.product).sum();
-    let test: usize = crates.values().map(|lines| lines.test).sum();
+    let product: usize = parts.values().map(|lines| lines.product).sum();
+    let test: usize = parts.values().map(|lines| lines.test).sum();
     println!("{product:8} {test:8}  in all");
     Ok(())
 }

@@ -24,6 +24,7 @@ mod tools;
 mod tour;
 mod wheel;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -65,8 +66,8 @@ enum Task {
         /// The library; without it the one in target/stage
         library: Option<std::path::PathBuf>,
     },
-    /// Count the lines of code of the product and of tests
-    Count,
+    /// Count the lines of code of the product and of tests, by crate or of these folders
+    Count { folders: Vec<PathBuf> },
     /// Measure what softmig costs, and write it to bench/results
     Bench,
     /// Build the Debian roots of test clusters that are missing, in target/roots, and their container runtimes
@@ -105,7 +106,7 @@ impl Task {
             Task::Spelling => tools::spelling(),
             Task::Book => tools::book(),
             Task::Gates { library } => gates::check(library),
-            Task::Count => count::count(),
+            Task::Count { folders } => count::count(&folders),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build().and_then(|()| runtimes::build()),
             Task::Programs => {
