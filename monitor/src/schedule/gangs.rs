@@ -22,27 +22,21 @@ const OF_LATE: Nanos = 100 * MS;
 /// A GPU that did not tell anything for this long is not waited for.
 const SILENT: Nanos = 100 * MS;
 
-/// Which jobs have a GPU just now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// All but these gangs.
-    Without(BTreeSet<Job>),
-    /// This gang alone.
-    Of(Job),
-}
-
-impl Default for Phase {
-    fn default() -> Self {
-        Self::Without(BTreeSet::new())
-    }
+/// Which jobs have a GPU just now: in a gang's phase that gang, and otherwise all jobs but gangs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Phase {
+    /// The gangs that use the GPU.
+    pub gangs: BTreeSet<Job>,
+    /// The gang whose phase it is.
+    pub running: Option<Job>,
 }
 
 impl Phase {
     /// Whether a job waits for its phase, or for the end of another's.
     pub fn holds(&self, job: Job) -> bool {
-        match self {
-            Self::Without(gangs) => gangs.contains(&job),
-            Self::Of(gang) => *gang != job,
+        match self.running {
+            Some(gang) => gang != job,
+            None => self.gangs.contains(&job),
         }
     }
 }
@@ -142,12 +136,10 @@ impl Gangs {
         }
         let mut changed = Vec::new();
         for (&number, gpu) in &mut self.gpus {
-            let phase = match running.get(&number) {
-                Some(&job) => Phase::Of(job),
-                None => {
-                    let here = gangs.iter().filter(|it| it.gpus.contains(&number));
-                    Phase::Without(here.map(|it| it.job).collect())
-                }
+            let here = gangs.iter().filter(|it| it.gpus.contains(&number));
+            let phase = Phase {
+                gangs: here.map(|it| it.job).collect(),
+                running: running.get(&number).copied(),
             };
             if std::mem::replace(&mut gpu.phase, phase.clone()) != phase {
                 changed.push(number);

@@ -267,6 +267,40 @@ fn a_gang_and_a_job_with_one_of_its_gpus_get_their_shares() {
     assert!(small[1] > 0.95 * 0.25, "{small:?}");
 }
 
+/// What a program beside a gang does, in hundredths of the time. It works and rests, in milliseconds; both have a half.
+fn beside_a_gang((works, rests): (Nanos, Nanos), gang_works: bool) -> f64 {
+    let paused = Program {
+        rests: (works * MS, rests * MS),
+        ..Program::busy(&[0], 4)
+    };
+    let mut gang = Program::busy(&[0, 1, 2], 4);
+    gang.mode = Mode::SOFT;
+    let mut node = Node::new(3, vec![gang, paused]);
+    if !gang_works {
+        // Its kernels wait for a third GPU, which never runs them.
+        node.programs[0].gpus = vec![0, 1];
+    }
+    node.run(SECOND);
+    100.0 * node.rates(10 * SECOND)[1]
+}
+
+#[test]
+fn a_gang_leaves_a_program_with_pauses_some_of_the_time() {
+    // Beside a busy job with one GPU it has 34, 40, 9, 43 and 29.
+    for (program, least) in [
+        ((1, 2), 10.0),
+        ((4, 6), 25.0),
+        ((2, 20), 7.0),
+        ((15, 20), 25.0),
+        ((40, 60), 25.0),
+    ] {
+        for gang_works in [true, false] {
+            let done = beside_a_gang(program, gang_works);
+            assert!(done > least, "{program:?}, {gang_works}: {done}");
+        }
+    }
+}
+
 #[test]
 fn a_gang_that_says_falsely_that_it_has_work_takes_its_share_at_most() {
     // Its kernels wait for a third GPU, which never runs them.
@@ -291,17 +325,15 @@ fn a_job_with_work_on_one_of_its_gpus_is_no_gang() {
     };
     let jobs = |first, second| [(Job(1), standing(first)), (Job(2), standing(second))].into();
     let open = Phase::default();
+    let phase = |running| Phase {
+        gangs: [Job(2)].into(),
+        running,
+    };
+    let (its, without) = (phase(Some(Job(2))), phase(None));
     assert_eq!(gangs.look(0, 0, jobs(true, true)), (open.clone(), vec![]));
-    assert_eq!(
-        gangs.look(0, 1, jobs(false, true)),
-        (Phase::Of(Job(2)), vec![0])
-    );
+    assert_eq!(gangs.look(0, 1, jobs(false, true)), (its.clone(), vec![0]));
     // It has none any more.
-    assert_eq!(
-        gangs.look(MS, 0, jobs(true, false)),
-        (Phase::Of(Job(2)), vec![])
-    );
-    let without = Phase::Without([Job(2)].into());
+    assert_eq!(gangs.look(MS, 0, jobs(true, false)), (its, vec![]));
     assert_eq!(gangs.look(MS, 1, jobs(false, false)), (without, vec![0]));
     // A GPU that is silent keeps nobody waiting.
     assert_eq!(gangs.look(SECOND, 0, jobs(true, true)), (open, vec![1]));
@@ -343,12 +375,12 @@ proptest! {
             node.step();
             node.look();
             for gpu in node.gangs.gpus.values() {
-                let Phase::Of(gang) = &gpu.phase else { continue };
+                let Some(gang) = gpu.phase.running else { continue };
                 let program = &node.programs[gang.0 as usize];
                 for &other in &program.gpus {
-                    let (runs, _) = node.gpus[other].sharing.state(*gang).unwrap();
+                    let (runs, _) = node.gpus[other].sharing.state(gang).unwrap();
                     prop_assert!(runs, "{:?} is held at {} in its phase", gang, other);
-                    for (at, _) in node.programs.iter().enumerate().filter(|(at, _)| job(*at) != *gang) {
+                    for (at, _) in node.programs.iter().enumerate().filter(|(at, _)| job(*at) != gang) {
                         let state = node.gpus[other].sharing.state(job(at));
                         prop_assert!(state.is_none_or(|(runs, _)| !runs));
                     }

@@ -33,8 +33,10 @@
 //!
 //! Nothing here reads a clock or a file: [`Sharing::look`] is told the time and the observations.
 
+mod idling;
 #[cfg(test)]
 mod simulation;
+mod slices;
 
 use std::collections::BTreeMap;
 
@@ -54,6 +56,9 @@ const MAX_INTERVAL: Nanos = 16 * MS;
 /// than [`RESUME_LEAD`].
 const MAX_LEAD: Nanos = 36 * MS;
 const RESUME_LEAD: Nanos = 18 * MS;
+/// Beside a job that yields by itself, a gang's phase ends at this lead, and the next begins without one. Each phase costs two calls
+/// on all of its GPUs.
+const SHORT_PHASE_LEAD: Nanos = 8 * MS;
 /// A backlogged job is behind the GPU's virtual time by this at most.
 const MAX_LAG: Nanos = 18 * MS;
 /// The GPU's virtual time goes on by at least this part of the time, in hundredths. More would take from jobs that wait for each
@@ -67,9 +72,6 @@ const LEAST_DEBT: Nanos = 20 * MS;
 
 /// Interval in which jobs are classified and slices set.
 const CLASSIFY_EVERY: Nanos = 100 * MS;
-/// Jobs are held for others for this long before it is judged whether the others use that time. If not, they do not wait for them
-/// for `CLASSIFY_EVERY`.
-const PATIENCE: Nanos = 2 * RECHECK;
 /// The time on the GPU and the time with work are measured one after the other, and the end of work is seen late. A smaller
 /// difference between them says nothing.
 const INEXACT: Nanos = MS;
@@ -79,14 +81,6 @@ const RELEASING: Nanos = 400_000;
 /// A held job is not on the GPU. A job that was there for longer than this at two looks, since it was held, cannot be held.
 const MAX_ESCAPED: Nanos = 3 * MS;
 
-/// The time slice in microseconds of a job that yields by itself. Others beside one have their share of a short round, since it
-/// waits for all of them after each pause. Shorter slices than `LEAST_SLICE_US` take too much of the GPU.
-const YIELDING_SLICE_US: u64 = 16_000;
-const ROUND_BESIDE_YIELDING_US: u64 = 4_000;
-const LEAST_SLICE_US: u64 = 2_000;
-/// Where no job yields, each slice is the job's share of one round. A longer round has fewer changes of groups, and lets jobs wait
-/// for longer.
-const ROUND_US: u64 = 32_000;
 /// When a lead is judged, a longer slice counts as this long.
 const LONGEST_SLICE_US: u64 = 8_000;
 
@@ -169,6 +163,8 @@ struct JobState {
     held: Option<Held>,
     /// Whether it is held for a gang's phase, or until its own.
     waits_for_phase: bool,
+    /// Whether it is a gang whose phases are short.
+    has_short_phases: bool,
     /// Whether it was held since the look before.
     was_held: bool,
     held_for: Nanos,
@@ -234,6 +230,7 @@ impl Sharing {
             idle: 0,
             held: None,
             waits_for_phase: false,
+            has_short_phases: false,
             was_held: false,
             held_for: 0,
             releasing: 0,
@@ -289,7 +286,7 @@ impl Sharing {
     pub fn standings(&self) -> BTreeMap<Job, Standing> {
         let least = self.least_virtual_time();
         let standing = |state: &JobState| Standing {
-            wants_gpu: state.wants_gpu,
+            wants_gpu: state.wants(self.looked),
             may_run: state.held.is_none(),
             lead: state.virtual_time - least.unwrap_or(state.virtual_time),
         };
@@ -364,7 +361,7 @@ impl Sharing {
             let wanted = others.map(|&(_, waited)| waited).max().unwrap_or(0);
             let unwanted = time - wanted;
             let at_work = state.resident.min(state.pending);
-            let beside = if self.phase == Phase::Of(job) {
+            let beside = if self.phase.running == Some(job) {
                 // Nobody else may be there, whether it works or not.
                 at_work.max(wanted - state.releasing)
             } else {
@@ -378,37 +375,6 @@ impl Sharing {
             self.book.charge(job, due);
         }
         self.note_idle(time);
-    }
-
-    /// Jobs for which others are held, and which leave the GPU idle, are not waited for any more for a while. A job leaves it idle
-    /// while nobody is there, or while the job itself says that it has no work. No other job can say that of it.
-    fn note_idle(&mut self, time: Nanos) {
-        let is_any_held = self.jobs.values().any(|it| it.held == Some(Held::Ahead));
-        let used = |by: fn(&JobState) -> Nanos| {
-            let all = self.jobs.values();
-            all.map(|it| by(it) + it.unseated + it.changing)
-                .sum::<Nanos>()
-        };
-        let empty = (time - used(|it| it.resident)).max(0);
-        let idle = (time - used(|it| it.resident.min(it.pending))).max(0);
-        self.waited += time;
-        for state in self.jobs.values_mut() {
-            state.idle += empty.max(idle.min(time - state.pending));
-        }
-        // What was before the next hold says nothing about it.
-        if is_any_held && self.waited < PATIENCE {
-            return;
-        }
-        let until = self.looked + CLASSIFY_EVERY;
-        for state in self.jobs.values_mut() {
-            let leaves_idle = std::mem::take(&mut state.idle) > self.waited / 2;
-            // A job that has just ended its work wants nothing any more.
-            let is_waited_for = !state.is_held() && state.is_backlogged && state.wants_gpu;
-            if is_any_held && leaves_idle && is_waited_for {
-                state.waited_for_from = until;
-            }
-        }
-        self.waited = 0;
     }
 
     /// Lets the GPU's virtual time go on, and keeps the jobs' near it.
@@ -444,34 +410,6 @@ impl Sharing {
     fn least_virtual_time(&self) -> Option<Nanos> {
         let backlogged = self.jobs.values().filter(|it| it.is_backlogged);
         backlogged.map(|it| it.virtual_time).min()
-    }
-
-    /// Sets the jobs' slices, as the head of this file says.
-    fn set_slices(&mut self, look: &mut Look) {
-        // A program that wants the GPU for a moment now and then is there, also while it wants nothing.
-        let since = self.looked - CLASSIFY_EVERY;
-        let is_there =
-            |it: &JobState| it.used >= since || it.wanted_gpu.is_some_and(|last| last >= since);
-        let jobs = self.jobs.iter();
-        let yielding: Vec<Job> = jobs
-            .filter(|(_, it)| it.yields && is_there(it))
-            .map(|(&job, _)| job)
-            .collect();
-        self.has_yielding = !yielding.is_empty();
-        for (&job, state) in &mut self.jobs {
-            let is_beside_yielding = yielding.iter().any(|&other| other != job);
-            let slice_us = match (state.yields, is_beside_yielding) {
-                (true, _) => YIELDING_SLICE_US,
-                (false, true) => state
-                    .share
-                    .part_of(ROUND_BESIDE_YIELDING_US)
-                    .max(LEAST_SLICE_US),
-                (false, false) => state.share.part_of(ROUND_US),
-            };
-            if std::mem::replace(&mut state.slice_us, slice_us) != slice_us {
-                look.slices.push((job, slice_us));
-            }
-        }
     }
 
     fn choose_held(&mut self) {
@@ -561,16 +499,6 @@ impl JobState {
         self.wants_gpu = new.wants_gpu;
     }
 
-    fn classify(&mut self) {
-        let (cut, left) = (
-            std::mem::take(&mut self.cut),
-            std::mem::take(&mut self.left),
-        );
-        if cut + left > 0 {
-            self.yields = left > cut;
-        }
-    }
-
     fn charge(&mut self, time: Nanos, changing: Nanos) {
         self.virtual_time += self.to_virtual(time + changing);
         let debt = most_debt(self.ceiling());
@@ -586,7 +514,7 @@ impl JobState {
     /// Whether it wants the GPU. A job that says so, could be on the GPU and is not, waits for something else.
     fn wants(&self, now: Nanos) -> bool {
         let is_served = now - self.served <= CLASSIFY_EVERY;
-        self.wants_gpu && is_served && now >= self.waited_for_from
+        self.wants_gpu && is_served && (now >= self.waited_for_from || self.waits_for_phase)
     }
 
     /// Whether it may be on the GPU until the next look. The log shows use whatever a job says.
@@ -600,6 +528,13 @@ impl JobState {
     }
 
     fn max_lead(&self) -> Nanos {
+        if self.has_short_phases {
+            return if self.held.is_some() {
+                0
+            } else {
+                SHORT_PHASE_LEAD
+            };
+        }
         if self.held.is_some() {
             return RESUME_LEAD;
         }

@@ -50,21 +50,26 @@ pub fn busy(driver: &Driver, pid: u64) -> Result<f64> {
 }
 
 /// The part of the time that a job had the GPU, in percent: by the monitor, and by the driver.
-fn shares(node: &Node, driver: &Driver, (id, pid): (u32, u64)) -> Result<(f64, f64)> {
+fn shares(
+    cluster: &Cluster,
+    node: &Node,
+    driver: &Driver,
+    (id, pid): (u32, u64),
+) -> Result<(f64, f64)> {
     let look = || -> Result<[f64; 4]> {
-        let told = of_job(&usage(node)?, id)?;
-        let told = |key: &str| told[key].as_f64().with_context(|| format!("no {key}"));
+        // The driver is asked when the monitor has just written: a job's pace is not the same in every second.
+        let before = usage(node)?;
+        let told = cluster.wait_for("the next figures", || {
+            let told = usage(node)?;
+            Ok((told != before).then_some(told))
+        })?;
         let now = Duration::from_nanos(driver.now()).as_secs_f64();
-        Ok([
-            told("charged_seconds")?,
-            told("known_seconds")?,
-            busy(driver, pid)?,
-            now,
-        ])
+        let busy = busy(driver, pid)?;
+        let told = of_job(&told, id)?;
+        let told = |key: &str| told[key].as_f64().with_context(|| format!("no {key}"));
+        Ok([told("charged_seconds")?, told("known_seconds")?, busy, now])
     };
     let before = look()?;
-    // More than the time from one writing to the next.
-    std::thread::sleep(Duration::from_secs(6));
     let after = look()?;
     let passed: Vec<f64> = after
         .iter()
@@ -185,7 +190,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
     // Time, within a point. The machine may be busy, and the two do not look at the same moment.
     let mut seen = Vec::new();
     for _ in 0..6 {
-        let (charged, worked) = shares(node, &driver, (computing, its[0]))?;
+        let (charged, worked) = shares(&cluster, node, &driver, (computing, its[0]))?;
         seen.push((charged, worked));
         if (charged - worked).abs() < 1.0 {
             break;

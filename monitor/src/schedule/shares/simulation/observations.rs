@@ -125,7 +125,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
         slices.push(sharing.state(Job(1)).unwrap().1);
     }
     assert!(
-        slices[20..].iter().all(|&it| it == LEAST_SLICE_US),
+        slices[20..].iter().all(|&it| it == slices::LEAST_SLICE_US),
         "{slices:?}"
     );
     // After it has ended, slices are long again.
@@ -138,5 +138,5 @@ fn a_server_finds_short_slices_also_after_a_pause() {
         };
         sharing.look(now, &[(Job(1), busy), (Job(2), Observed::default())].into());
     }
-    assert_eq!(sharing.state(Job(1)).unwrap().1, ROUND_US / 2);
+    assert_eq!(sharing.state(Job(1)).unwrap().1, slices::ROUND_US / 2);
 }
