@@ -34,7 +34,7 @@ mod steering;
 mod switch_log;
 mod tenant;
 
-pub use authorizer::{Admission, Authorizer, Client, Jobs};
+pub use authorizer::{Admission, Authorizer, Client, GatedJob, Jobs};
 pub use prover::OWN_PROGRAM;
 pub use settings::{GpuId, Settings, uuid};
 pub use steering::Unseated;
@@ -56,7 +56,7 @@ use closer::Closer;
 use gpu::{Gpu, spawn};
 use gpus::Gpus;
 use refusals::Refusals;
-use scheduler::release;
+use scheduler::left_waiting;
 use server::Server;
 use socket::{Listener, ask_nothing};
 
@@ -78,8 +78,10 @@ impl Arbiter {
         let closer = Arc::new(Closer::new()?);
         let listener = Listener::bind(&settings, &closer)?;
         allow_many_files();
-        release(settings.folder());
         let gpus = Arc::new(Gpus::default());
+        for id in left_waiting(settings.folder()) {
+            gpus.get_or_start(id, &settings)?;
+        }
         let refusals = Arc::new(Refusals::default());
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let authorizer = Box::new(authorizer);

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::process::Signal;
 use softmig_monitor::arbiter::{
-    Admission, Arbiter, Authorizer, Client as Asking, Settings, Tenant, check,
+    Admission, Arbiter, Authorizer, Client as Asking, GatedJob, Settings, Tenant, check,
 };
 use softmig_monitor::schedule::Job;
 use softmig_policy::node::limits::{Mode, Share};
@@ -48,9 +48,13 @@ impl Authorizer for Door {
         guests.get(&client.pid).copied().ok_or(Errno::NOENT)
     }
 
-    fn gated_job(&self, client: Asking) -> Option<(Job, u32)> {
+    fn gated_job(&self, client: Asking) -> Option<GatedJob> {
         let guests = self.0.lock().unwrap();
-        guests.get(&client.pid).map(|it| (it.job, client.uid))
+        guests.get(&client.pid).map(|it| GatedJob {
+            job: it.job,
+            uid: client.uid,
+            gpus: vec![GPU],
+        })
     }
 
     fn users(&self) -> BTreeSet<u32> {
@@ -222,7 +226,7 @@ pub fn be_an_arbiter(socket: PathBuf) {
             })
         }
 
-        fn gated_job(&self, _: Asking) -> Option<(Job, u32)> {
+        fn gated_job(&self, _: Asking) -> Option<GatedJob> {
             None
         }
 

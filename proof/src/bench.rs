@@ -56,7 +56,9 @@ struct Pair {
 impl Pair {
     fn new(uuid: &str, program: &Path) -> Result<Self, Trouble> {
         let id = parse(uuid).ok_or_else(|| Trouble::NotMeasured(format!("{uuid}: no UUID")))?;
-        let gpu = Gpu::open(id)?;
+        let mut gpu = Gpu::open(id)?;
+        // The log begins.
+        gpu.switches(&mut Vec::new())?;
         let start = |user| Program::start(command(uuid, program, user));
         let mut first = start(0)?;
         let mut second = start(OTHER)?;

@@ -3,6 +3,9 @@
 //! It says once by a line which channels it has, and answers each line that it reads with a line: what its kernels have
 //! counted. A line with a number says how many nanoseconds each kernel takes from then on. It ends when its input is closed.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use softmig_rm::{Channel, Group};
 use std::io::{BufRead, Write};
@@ -51,6 +54,7 @@ pub fn run(user: u32) -> ! {
     // Under the daemon's unit it may not. Then it is one more program of root's.
     let _ = (user != 0).then(|| rights::become_user(user));
     let no_rights = rights::keep(rustix::thread::CapabilitySet::empty());
+    let no_rights = no_rights.and_then(|()| end_with_parent());
     let served = no_rights
         .map_err(|error| error.to_string())
         .and_then(|()| serve());
@@ -60,6 +64,18 @@ pub fn run(user: u32) -> ! {
     };
     // SAFETY: ends this process. libcuda's own ways of ending wait for the GPU, which may be told not to run its channels.
     unsafe { libc::_exit(status) }
+}
+
+/// A new user's process does not end with its parent any more, until this is asked for anew.
+fn end_with_parent() -> std::io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent has the only other end of standard input.
+    let input = std::io::stdin();
+    let mut input = [PollFd::new(&input, PollFlags::empty())];
+    match poll(&mut input, Some(&Timespec::default()))? {
+        0 => Ok(()),
+        _ => Err(Errno::SRCH.into()),
+    }
 }
 
 fn serve() -> Result<(), String> {

@@ -80,7 +80,8 @@ impl Untaken {
 pub struct Gpu {
     control: OwnedFd,
     client: Handle,
-    log: Log,
+    /// From the first reading on.
+    log: Option<Log>,
     /// The GPU stays attached as long as this is open.
     _device: OwnedFd,
 }
@@ -102,11 +103,10 @@ impl Gpu {
             };
             match Self::at(&control, uuid) {
                 Ok(client) => {
-                    let log = Log::start(&control, client, SUBDEVICE)?;
                     return Ok(Self {
                         control,
                         client,
-                        log,
+                        log: None,
                         _device: device,
                     });
                 }
@@ -147,13 +147,20 @@ impl Gpu {
         Err(Error::NoGpu)
     }
 
-    /// Puts what the driver logged since the last call at the end of `to`: when which process's group was on the GPU.
-    /// Readings of several GPUs within a millisecond are of the same moment.
+    /// Puts what the driver logged since the last call at the end of `to`: when which process's group was on the GPU. The first call
+    /// begins the log. Readings of several GPUs within a millisecond are of the same moment.
     ///
     /// # Errors
     /// Returns the error of the driver.
     pub fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, Error> {
-        self.log.read(&self.control, self.client, to)
+        let log = match &mut self.log {
+            Some(log) => log,
+            None => {
+                let log = Log::start(&self.control, self.client, SUBDEVICE)?;
+                self.log.insert(log)
+            }
+        };
+        log.read(&self.control, self.client, to)
     }
 
     /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later. All channels are

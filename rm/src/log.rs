@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::call::{Control, Error, Handle, allocate, command, control, open, prepare_map};
+use crate::call::{Control, Error, Handle, allocate, command, control, free, open, prepare_map};
 use crate::clock::{Clock, now};
 use crate::switch::{Reading, Switch};
 
@@ -46,6 +46,15 @@ pub(crate) struct Log {
 impl Log {
     /// Begins to log.
     pub(crate) fn start(file: &OwnedFd, client: Handle, subdevice: Handle) -> Result<Self, Error> {
+        Self::begin(file, client, subdevice).inspect_err(|_| {
+            for object in [BUFFER, RECORDS, HEADER] {
+                // Those that were made, so that it can be tried again.
+                let _ = free(file, client, client, object);
+            }
+        })
+    }
+
+    fn begin(file: &OwnedFd, client: Handle, subdevice: Handle) -> Result<Self, Error> {
         let header = memory(file, client, HEADER, HEADER_SIZE)?;
         let records = memory(file, client, RECORDS, COUNT as usize * RECORD)?;
         let mut buffer = BufferParameters {

@@ -34,13 +34,24 @@ pub struct Admission {
     pub mode: Mode,
 }
 
+/// A job whose GPUs can be opened only by processes that were admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatedJob {
+    /// Its number.
+    pub job: Job,
+    /// Its user.
+    pub uid: u32,
+    /// Its GPUs.
+    pub gpus: Vec<[u8; 16]>,
+}
+
 /// The processes that may have a seat, and at which GPU.
 pub trait Authorizer: Send + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno>;
 
-    /// The job of a client and that job's user, if only processes that were admitted can open its GPUs.
-    fn gated_job(&self, client: Client) -> Option<(Job, u32)>;
+    /// The job of a client, if only processes that were admitted can open its GPUs.
+    fn gated_job(&self, client: Client) -> Option<GatedJob>;
 
     /// Those users who have jobs that may sit anywhere.
     fn users(&self) -> BTreeSet<u32>;
@@ -103,12 +114,16 @@ impl Authorizer for Jobs {
         })
     }
 
-    fn gated_job(&self, client: Client) -> Option<(Job, u32)> {
+    fn gated_job(&self, client: Client) -> Option<GatedJob> {
         let Owner::Process { place, .. } = owner(&self.proc, client.pid) else {
             return None;
         };
         let conf = self.conf(&place).ok().filter(|conf| conf.gate)?;
-        Some((Job(number(&place, &conf)?), conf.uid))
+        Some(GatedJob {
+            job: Job(number(&place, &conf)?),
+            uid: conf.uid,
+            gpus: conf.gpus.iter().filter_map(bytes).collect(),
+        })
     }
 
     fn users(&self) -> BTreeSet<u32> {
@@ -229,7 +244,12 @@ mod tests {
         std::fs::write(&conf, CONF).unwrap();
         assert_eq!(job(77), None);
         std::fs::write(&conf, format!("{CONF}SOFTMIG_DEVICE_GATE=1\n")).unwrap();
-        assert_eq!(job(77), Some((Job(12), 2001)));
+        let gated = GatedJob {
+            job: Job(12),
+            uid: 2001,
+            gpus: vec![GPU],
+        };
+        assert_eq!(job(77), Some(gated));
         assert_eq!(job(78), None);
         // The kernel does not read it: links are not followed. That says nothing about the process.
         std::fs::remove_file(&conf).unwrap();

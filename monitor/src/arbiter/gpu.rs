@@ -42,6 +42,8 @@ impl Gpu {
         });
         let this = Arc::clone(&gpu);
         spawn("clock", move || this.keep_time())?;
+        // Channels that an earlier arbiter left waiting are to run.
+        gpu.alarm.call();
         Ok(gpu)
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Gpus {
 
 impl Gpus {
     pub(super) fn get_or_start(&self, id: GpuId, settings: &Settings) -> io::Result<Arc<Gpu>> {
-        self.stop_measuring(id);
+        self.stop_measuring(&[id]);
         let mut gpus = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gpu) = gpus.get(&id) {
             return Ok(Arc::clone(gpu));
@@ -57,10 +57,10 @@ impl Gpus {
         *self.measured() = None;
     }
 
-    /// A process of a job has come to this GPU.
-    fn stop_measuring(&self, id: GpuId) {
+    /// A process of a job with these GPUs has come.
+    pub(super) fn stop_measuring(&self, gpus: &[GpuId]) {
         if let Some((measured, is_over)) = &*self.measured()
-            && *measured == uuid(id)
+            && gpus.iter().any(|id| *measured == uuid(*id))
         {
             is_over.store(true, SeqCst);
         }

@@ -145,9 +145,12 @@ impl Prover {
             let outcome = match is_idle(&uuid) {
                 Ok(true) => {
                     info!("{uuid}: it is idle, and measured whether its scheduler can be steered");
-                    let mut command = Command::new(OWN_PROGRAM);
-                    command.args(["--prove", &uuid]).env_remove("NOTIFY_SOCKET");
-                    Some(run(command, LIMIT, &is_over))
+                    let prove = || {
+                        let mut command = Command::new(OWN_PROGRAM);
+                        command.args(["--prove", &uuid]).env_remove("NOTIFY_SOCKET");
+                        run(command, LIMIT, &is_over)
+                    };
+                    Some(measured(prove, || is_left_idle(&uuid)))
                 }
                 // It is looked at again in the next round.
                 Ok(false) => {
@@ -226,6 +229,39 @@ impl Prover {
     }
 }
 
+/// What is measured. A failure is kept for all GPUs of the kind: so it has to be seen twice, each time on a GPU that nobody else uses.
+fn measured(
+    prove: impl Fn() -> Result<Outcome, Unknown>,
+    is_idle: impl Fn() -> bool,
+) -> Result<Outcome, Unknown> {
+    let mut outcome = prove()?;
+    for is_last in [false, true] {
+        let Some(failed) = &outcome.failed else {
+            break;
+        };
+        if !is_idle() {
+            let why = format!("another process has come, and {}", failed.why);
+            return Err(Unknown::Trouble(why));
+        }
+        if !is_last {
+            outcome = prove()?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Whether a GPU is idle after it was measured. The driver may list processes for a moment that have ended.
+fn is_left_idle(uuid: &str) -> bool {
+    let end = Instant::now() + ENDING;
+    while !matches!(is_idle(uuid), Ok(true)) {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    true
+}
+
 /// The outcome that a program prints, if it does so in this time and before `is_over`.
 fn run(mut command: Command, limit: Duration, is_over: &AtomicBool) -> Result<Outcome, Unknown> {
     /// How often it is seen whether a process has come.
@@ -295,6 +331,7 @@ fn told(child: &mut Child) -> Result<Outcome, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn shell(script: &str, limit: Duration, is_over: &AtomicBool) -> Result<Outcome, Unknown> {
         let mut command = Command::new("/bin/sh");
@@ -320,6 +357,35 @@ mod tests {
             panic!()
         };
         assert!(why.contains("exit status: 3"), "{why}");
+    }
+
+    #[test]
+    fn a_failure_counts_if_it_is_seen_twice_and_nobody_has_come() {
+        let outcome = |failed: bool| Outcome {
+            failed: failed.then(|| softmig_node::proofs::Failed {
+                step: "hold".into(),
+                why: "it is not held".into(),
+            }),
+            ..Outcome::default()
+        };
+        // Whether each measurement fails, whether the GPU is idle after each, and what is kept.
+        for (fails, idle, kept) in [
+            (&[false][..], &[][..], Some(false)),
+            (&[true, false], &[true], Some(false)),
+            (&[true, true], &[true, true], Some(true)),
+            (&[true], &[false], None),
+            (&[true, true], &[true, false], None),
+        ] {
+            let (fails, idle) = (Cell::new(fails), Cell::new(idle));
+            let next = |from: &Cell<&[bool]>| {
+                let (first, rest) = from.get().split_first().unwrap();
+                from.set(rest);
+                *first
+            };
+            let told = measured(|| Ok(outcome(next(&fails))), || next(&idle));
+            assert_eq!(told.ok(), kept.map(outcome));
+            assert!(fails.get().is_empty() && idle.get().is_empty());
+        }
     }
 
     #[test]

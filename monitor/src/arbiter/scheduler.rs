@@ -82,7 +82,9 @@ pub(super) struct Scheduler {
     is_anew: bool,
     /// Whether the log ever had an entry, of this driver.
     has_spoken: bool,
-    /// The channels that wait.
+    /// Whether it was said that it can be steered.
+    is_told: bool,
+    /// The channels that wait. At first those that an earlier arbiter left waiting when it ended.
     pub(super) waiting: BTreeSet<Channel>,
     /// The list of the channels that wait, for the process that comes after this one.
     list: PathBuf,
@@ -99,6 +101,15 @@ impl std::fmt::Debug for Scheduler {
 impl Scheduler {
     /// That of a GPU; its list is kept in this folder.
     pub(super) fn new(id: GpuId, folder: &Path) -> Self {
+        let list = folder.join(list_name(id));
+        let waiting = read_list(&list);
+        if !waiting.is_empty() {
+            info!(
+                "GPU {}: {} channels were left waiting",
+                name(id),
+                waiting.len()
+            );
+        }
         Self {
             id,
             barred: None,
@@ -112,8 +123,9 @@ impl Scheduler {
             silent: 0,
             is_anew: false,
             has_spoken: false,
-            waiting: BTreeSet::new(),
-            list: folder.join(list_name(id)),
+            is_told: false,
+            waiting,
+            list,
         }
     }
 
@@ -125,13 +137,7 @@ impl Scheduler {
         }
         self.barred = barred.cloned();
         self.why_not = barred.cloned();
-        self.log = Log::default();
-        // A device that is open may still have to let channels run.
-        self.open_at = Some(if barred.is_some() {
-            Nanos::MAX
-        } else {
-            Nanos::MIN
-        });
+        (self.log, self.open_at, self.is_told) = (Log::default(), Some(Nanos::MIN), false);
         if let Some(why) = barred {
             info!("GPU {}: each job keeps its own cap: {why}", name(self.id));
         }
@@ -165,14 +171,13 @@ impl Scheduler {
         self.why_not.as_deref()
     }
 
-    /// The device, if there is one.
+    /// The device, if there is one. Channels that wait need no log, and are to run also where the GPU is not to be steered.
     pub(super) fn device(&mut self) -> Option<&mut dyn Device> {
-        if self.barred.is_none() && self.open_at.is_some_and(|at| at <= now()) {
+        if self.open_at.is_some_and(|at| at <= now()) {
             match (self.open)(self.id) {
                 Ok(device) => {
                     (self.device, self.open_at) = (Some(device), None);
                     self.timeouts = 0;
-                    self.can_be_steered();
                 }
                 Err(error) => {
                     self.open_at = Some(now() + OPEN_AGAIN);
@@ -194,8 +199,10 @@ impl Scheduler {
     }
 
     fn can_be_steered(&mut self) {
-        self.why_not = None;
-        info!("GPU {}: jobs get it by its own scheduler", name(self.id));
+        if self.why_not.take().is_some() || !self.is_told {
+            info!("GPU {}: jobs get it by its own scheduler", name(self.id));
+        }
+        self.is_told = true;
     }
 
     /// Notes why it cannot be steered. Whether that is to be said.
@@ -209,6 +216,9 @@ impl Scheduler {
 
     /// How each process used the GPU from the last call until a moment ago, and that moment; `None` where it cannot be known.
     pub(super) fn stays(&mut self) -> Option<(Nanos, BTreeMap<u32, Stays>)> {
+        if self.barred.is_some() {
+            return None;
+        }
         self.device()?;
         if self.open_at.is_some() {
             return None;
@@ -225,9 +235,7 @@ impl Scheduler {
                 if !switches.is_empty() {
                     (self.silent, self.is_anew, self.has_spoken) = (0, false, true);
                 }
-                if self.why_not.is_some() {
-                    self.can_be_steered();
-                }
+                self.can_be_steered();
                 if reading.has_lost || reading.lacks_last {
                     debug!(
                         "GPU {}: its log lacks something: {reading:?}",
@@ -432,32 +440,19 @@ fn list_name(id: GpuId) -> String {
     format!("{LIST}{}", name(id))
 }
 
-/// Lets all channels run that an earlier arbiter left waiting when it ended.
-pub(super) fn release(folder: &Path) {
+/// The GPUs on which an earlier arbiter left channels waiting when it ended.
+pub(super) fn left_waiting(folder: &Path) -> Vec<GpuId> {
     let Ok(entries) = fs::read_dir(folder) else {
-        return;
+        return Vec::new();
     };
-    for entry in entries.flatten() {
-        let file = entry.file_name();
-        let id = file
-            .to_str()
-            .and_then(|it| it.strip_prefix(LIST))
-            .and_then(parse_id);
-        let (Some(id), Ok(text)) = (id, fs::read_to_string(entry.path())) else {
-            continue;
-        };
-        let mut scheduler = Scheduler::new(id, folder);
-        scheduler.waiting = text.lines().filter_map(parse_channel).collect();
-        info!(
-            "GPU {}: {} channels were left waiting",
-            name(id),
-            scheduler.waiting.len()
-        );
-        if scheduler.device().is_some() {
-            scheduler.end();
-        }
-        let _ = fs::remove_file(entry.path());
-    }
+    let names = entries.flatten().map(|entry| entry.file_name());
+    let id = |name: std::ffi::OsString| parse_id(name.to_str()?.strip_prefix(LIST)?);
+    names.filter_map(id).collect()
+}
+
+fn read_list(list: &Path) -> BTreeSet<Channel> {
+    let text = fs::read_to_string(list).unwrap_or_default();
+    text.lines().filter_map(parse_channel).collect()
 }
 
 fn parse_id(digits: &str) -> Option<GpuId> {

@@ -6,26 +6,47 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const MS: Nanos = 1_000_000;
 
+/// A device that lets all channels run.
+#[derive(Clone, Default)]
+struct Free(Arc<std::sync::Mutex<Vec<Channel>>>);
+
+impl Device for Free {
+    fn switches(&mut self, _: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
+        panic!("it has no log")
+    }
+
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+        assert!(is_on);
+        self.0.lock().unwrap().extend(channels);
+        Untaken::default()
+    }
+}
+
 #[test]
-fn channels_that_an_arbiter_left_waiting_are_found_again() {
+fn channels_that_an_arbiter_left_waiting_run_as_soon_as_the_gpu_can_be_opened() {
     let folder = tempfile::tempdir().unwrap();
-    let id: GpuId = std::array::from_fn(|at| at as u8 * 17);
-    let scheduler = Scheduler::new(id, folder.path());
-    let empty = BTreeSet::new();
+    let id = GpuId::default();
     let channel = |handle| Channel {
         client: 0xc1d0_001a,
         handle,
     };
-    scheduler.note(&[channel(1), channel(0x5c00_0022)].into());
-    let text = fs::read_to_string(&scheduler.list).unwrap();
-    let read: Vec<Channel> = text.lines().filter_map(parse_channel).collect();
-    assert_eq!(read, [channel(1), channel(0x5c00_0022)]);
-    let name = scheduler.list.file_name().unwrap().to_str().unwrap();
-    assert_eq!(parse_id(name.strip_prefix(LIST).unwrap()), Some(id));
-    // Without the GPU nothing can be done for them, nor would they be there.
-    release(folder.path());
-    assert!(!scheduler.list.exists());
-    scheduler.note(&empty);
+    let channels: BTreeSet<Channel> = [channel(1), channel(0x5c00_0022)].into();
+    Scheduler::new(id, folder.path()).note(&channels);
+    assert_eq!(left_waiting(folder.path()), [id]);
+    let list = folder.path().join(list_name(id));
+    // Without the GPU nothing can be done for them, and they are not forgotten.
+    let mut none = Scheduler::new(id, folder.path());
+    none.end();
+    assert!(list.exists());
+    // Also where the GPU is not to be steered, or has no log.
+    let free = Free::default();
+    let mut scheduler = Scheduler::with(free.clone(), folder.path());
+    scheduler.set_standing(&Err("not measured yet".into()));
+    assert_eq!(scheduler.stays(), None);
+    scheduler.let_run();
+    assert_eq!(*free.0.lock().unwrap(), Vec::from_iter(channels));
+    assert!(!list.exists());
+    assert!(scheduler.let_go());
 }
 
 fn read() -> Reading {

@@ -213,10 +213,11 @@ impl Server {
         // It would be told of as long as its request is there.
         let _ = epoll::delete(self.closer.epoll(), &connection.socket);
         match self.authorizer.gated_job(connection.client) {
-            Some((job, uid)) => {
+            Some(gated) => {
+                self.gpus.stop_measuring(&gated.gpus);
                 // In containers processes have other users, whom nothing keeps from being many.
-                connection.client.uid = uid;
-                self.admissions.ask(job, connection);
+                connection.client.uid = gated.uid;
+                self.admissions.ask(gated.job, connection);
             }
             // It needs nothing.
             None => drop(answer(&connection.socket, Ok(None))),
