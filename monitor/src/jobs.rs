@@ -1,10 +1,12 @@
 //! The jobs of a node as root's files and the kernel tell of them, whatever their processes are or claim.
 //!
 //! [`confs`] has what each job may have, [`mod@owner`] says whose a process is, and [`owners`] remembers it.
+//! [`patience`] keeps a user from making others wait.
 
 #![deny(unsafe_code)]
 
 pub mod confs;
 pub mod owner;
 pub mod owners;
+pub mod patience;
 pub(crate) mod pidfd;

@@ -51,8 +51,6 @@ pub(super) struct Flights {
     /// Launches in a row that went on although they had to wait, and when the last did.
     overruns: AtomicU32,
     overran: AtomicU64,
-    /// How long each launch took in the stream of which that was seen last; 0 while nothing is known.
-    expected: AtomicU64,
 }
 
 impl Flights {
@@ -134,7 +132,6 @@ impl Flight {
         let is_own = self.unended.saturating_sub(overran) > SOON_NS;
         if let Some(time) = time.filter(|_| is_seen && is_own) {
             self.expected = time.max(1);
-            all.expected.store(self.expected, Relaxed);
             if time > SHORT_PATIENCE_NS {
                 all.go_on();
             }
@@ -174,25 +171,21 @@ impl Flight {
         0
     }
 
-    /// For how long nothing may end while a launch waits: much longer than what is in flight should take. It is less after launches
-    /// in a row went on without that, and more while it was never seen how long one takes.
+    /// For how long nothing may end while a launch waits: much longer than what is in flight should take, and less after launches
+    /// in a row went on without that.
     pub(super) fn patience(&self, all: &Flights) -> u64 {
         let [least, most] = PATIENCE_NS;
-        let overruns = all.overruns.load(Relaxed);
-        let expected = match (self.expected, all.expected.load(Relaxed)) {
-            (0, 0) => {
-                let longer = (4 * UNKNOWN_NS).checked_shl(overruns);
-                return longer.unwrap_or(most).min(most);
-            }
-            (0, others) => others.max(UNKNOWN_NS),
-            (own, _) => own,
+        let expected = if self.expected == 0 {
+            UNKNOWN_NS
+        } else {
+            self.expected
         };
         let events = self.events.iter().copied();
         let next = events.filter(|launches| *launches > self.ended).min();
         let until_next = next.map_or(1, |next| next.saturating_sub(self.ended));
         let next = expected.saturating_mul(until_next).saturating_mul(2);
         let long = expected.saturating_mul(4).clamp(least, most).max(next);
-        let shorter = long.checked_shr(overruns.saturating_sub(1));
+        let shorter = long.checked_shr(all.overruns.load(Relaxed).saturating_sub(1));
         shorter.unwrap_or(0).max(SHORT_PATIENCE_NS)
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Membership, Owner, owner};
+use crate::jobs::owner::{Membership, membership};
 use crate::schedule::Job;
 
 /// A process that asks for a seat, as the kernel names it.
@@ -87,11 +87,11 @@ impl Jobs {
 
 impl Authorizer for Jobs {
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno> {
-        let place = match owner(&self.proc, client.pid) {
-            Owner::Process { place, .. } => place,
-            Owner::Gone => return Err(Errno::NOENT),
-            Owner::Unknown(_) => return Err(Errno::AGAIN),
-        };
+        let place = membership(&self.proc, client.pid);
+        let place = place.map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::SRCH) => Errno::NOENT,
+            _ => Errno::AGAIN,
+        })?;
         let conf = self.conf(&place)?;
         let limits = conf.limits.ok_or(Errno::NOENT)?;
         // The number may have been another's by now, of another job.
@@ -115,9 +115,7 @@ impl Authorizer for Jobs {
     }
 
     fn gated_job(&self, client: Client) -> Option<GatedJob> {
-        let Owner::Process { place, .. } = owner(&self.proc, client.pid) else {
-            return None;
-        };
+        let place = membership(&self.proc, client.pid).ok()?;
         let conf = self.conf(&place).ok().filter(|conf| conf.gate)?;
         Some(GatedJob {
             job: Job(number(&place, &conf)?),

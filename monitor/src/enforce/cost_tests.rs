@@ -7,11 +7,11 @@ use crate::enforce::rules::Evaluator;
 use crate::enforce::snapshot::{Evidence, Snapshot};
 use crate::jobs::owner::{Membership, Owner};
 use crate::jobs::owners::Owners;
-use softmig_gate::Library;
 use softmig_policy::config::monitor::Monitor;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 struct Children(Vec<Child>);
@@ -58,7 +58,7 @@ fn looks_cost() {
             seats: &Seats::default(),
             evidence: &evidence,
             proc: Path::new("/proc"),
-            library: &Library::default(),
+            library: &Arc::default(),
             until: Instant::now() + Duration::from_secs(60),
         };
         let observation = snapshot.observe(Duration::from_secs(second.into()), Vec::new());

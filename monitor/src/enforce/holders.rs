@@ -6,6 +6,7 @@
 
 use crate::enforce::observation::{Holder, Unattributed};
 use crate::jobs::owner::{Membership, Owner, owner};
+use crate::jobs::patience::within_a_moment;
 use crate::measure::Sample;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +19,8 @@ pub const KEPT: u64 = 256 << 20;
 const MOST_FILES: usize = 65_536;
 
 /// No more files are looked at in one scan, of all processes together: a user can open very many, and measuring waits meanwhile.
-pub const MOST_OF_A_SCAN: usize = 20_000;
+/// They take some 10 ms.
+pub const MOST_OF_A_SCAN: usize = 5_000;
 
 /// The files of `/proc` that it takes to tell whose a process is.
 const FILES_OF_AN_OWNER: usize = 3;
@@ -91,14 +93,24 @@ impl Scan {
                 return;
             }
             left -= FILES_OF_AN_OWNER;
-            let job = job_with_slice(proc, pid, sample);
-            let is_open = job.map_or(Ok(false), |_| {
-                has_driver_open(&proc.join(pid.to_string()), seen, &mut left)
+            let Some((uid, job)) = job_with_slice(proc, pid, sample) else {
+                self.found.remove(&pid);
+                continue;
+            };
+            let process = proc.join(pid.to_string());
+            let looked = within_a_moment(uid, pid, move || {
+                let mut fewer = left;
+                (has_driver_open(&process, seen, &mut fewer), fewer)
             });
-            match (job, is_open) {
-                (Some(job), Ok(true)) => drop(self.found.insert(pid, job)),
-                (_, Ok(_)) => drop(self.found.remove(&pid)),
-                (_, Err(seen)) => {
+            // What cannot be looked at is as it was.
+            let Some((is_open, fewer)) = looked else {
+                continue;
+            };
+            left = fewer;
+            match is_open {
+                Ok(true) => drop(self.found.insert(pid, job)),
+                Ok(false) => drop(self.found.remove(&pid)),
+                Err(seen) => {
                     self.next = (pid, seen);
                     return;
                 }
@@ -107,8 +119,8 @@ impl Scan {
     }
 }
 
-/// The job of a process that is a user's in a job with a slice.
-fn job_with_slice(proc: &Path, pid: u32, sample: &Sample) -> Option<u32> {
+/// The user and the job of a process that is a user's in a job with a slice.
+fn job_with_slice(proc: &Path, pid: u32, sample: &Sample) -> Option<(u32, u32)> {
     let Owner::Process { place, uid, .. } = owner(proc, pid) else {
         return None;
     };
@@ -121,7 +133,7 @@ fn job_with_slice(proc: &Path, pid: u32, sample: &Sample) -> Option<u32> {
         Membership::Outside => return None,
     };
     let conf = sample.confs.jobs.get(&job)?.as_ref().ok()?;
-    conf.limits.map(|_| job)
+    conf.limits.map(|_| (uid, job))
 }
 
 /// Whether one of the process's files after the first `seen` is a device of the driver. Returns as an error how many files

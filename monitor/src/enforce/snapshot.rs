@@ -5,8 +5,9 @@ use crate::enforce::observation::{
     Claim, Exempt, Holder, Observation, Process, ProcessId, Seat, Tenant, Unattributed,
 };
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Owner, owner};
-use crate::jobs::pidfd::state_and_beginning;
+use crate::jobs::owner::{Owner, owner, status_line};
+use crate::jobs::patience::within_a_moment;
+use crate::jobs::pidfd;
 use crate::measure::Sample;
 use crate::measure::reading::Kind;
 use crate::measure::report::{Conf, Job, JobGpu, User};
@@ -16,6 +17,7 @@ use softmig_policy::node::job_conf::JobConf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Users below this are accounts of the system's.
@@ -49,7 +51,7 @@ pub struct Snapshot<'a> {
     /// Where processes are told.
     pub proc: &'a Path,
     /// Root's library.
-    pub library: &'a Library,
+    pub library: &'a Arc<Library>,
     /// Until when it is looked for in processes.
     pub until: Instant,
 }
@@ -108,7 +110,7 @@ impl Snapshot<'_> {
             if known.given.contains(&(uuid.clone(), pid)) {
                 Seat::Given
             } else if is_judged && is_users && is_late && !self.is_excused(pid) {
-                if self.has_library(pid) {
+                if self.has_library(uid, pid) {
                     Seat::Expected
                 } else {
                     Seat::None
@@ -172,8 +174,13 @@ impl Snapshot<'_> {
     }
 
     /// A process whose mappings cannot be read, or for which there was no time, counts as one that has it.
-    fn has_library(&self, pid: u32) -> bool {
-        Instant::now() >= self.until || self.library.is_in(pid).unwrap_or(true)
+    fn has_library(&self, uid: u32, pid: u32) -> bool {
+        if Instant::now() >= self.until {
+            return true;
+        }
+        let library = Arc::clone(self.library);
+        let is_in = within_a_moment(uid, pid, move || library.is_in(pid));
+        is_in.and_then(Result::ok).unwrap_or(true)
     }
 
     fn is_excused(&self, pid: u32) -> bool {
@@ -274,10 +281,8 @@ pub fn unseated(
 /// process's own name and program prove nothing, and a file of a user's own file system would not be waited for.
 pub fn is_sites_mps_server(proc: &Path, pid: u32) -> bool {
     let parent = || {
-        let stat = std::fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
-        let stat = String::from_utf8_lossy(&stat);
-        let (_, rest) = stat.rsplit_once(") ")?;
-        rest.split(' ').nth(1)?.parse::<u32>().ok()
+        let status = std::fs::read(proc.join(pid.to_string()).join("status")).ok()?;
+        status_line(&status, "PPid:")?.parse::<u32>().ok()
     };
     let is_roots = |pid: u32| matches!(owner(proc, pid), Owner::Process { uid: 0, .. });
     let program = |path: &Path| {
@@ -294,5 +299,5 @@ pub fn is_sites_mps_server(proc: &Path, pid: u32) -> bool {
 /// When a process began, in clock ticks since the machine's start.
 pub fn beginning(proc: &Path, pid: u32) -> Option<u64> {
     let stat = std::fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
-    state_and_beginning(&stat)?.1.parse().ok()
+    pidfd::beginning(&stat)
 }

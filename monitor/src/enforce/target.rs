@@ -1,12 +1,13 @@
 //! A process that is to get a signal. The signal goes by a file of the process, so that none can ever reach another one.
 //!
 //! The order is: first the file, then what the kernel says of the number, then (by the caller) the measurement again, then the
-//! signal. The kernel's answer was of the file's own process, or of one that has the number now, which began at another time.
+//! signal. The kernel's answer was of the file's own process, or of one that has the number now, which began at another time. A
+//! process that keeps the reader of that time waiting is ended if it is the same holder's.
 
 use crate::enforce::observation::{Holder, ProcessId};
 use crate::enforce::snapshot::is_sites_mps_server;
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Membership, Owner, owner};
+use crate::jobs::owner::{Membership, Owner, UNREAD, owner};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -55,7 +56,9 @@ impl Target {
             error => Refused::Unknown(format!("no file of the process: {error}")),
         })?;
         let (place, uid) = match owner(proc, id.pid) {
-            Owner::Process { began, .. } if began != id.began => return Err(Refused::Another),
+            Owner::Process { began, .. } if began != id.began && began != UNREAD => {
+                return Err(Refused::Another);
+            }
             Owner::Process { uid: 0, .. } => return Err(Refused::Exempt),
             Owner::Process { place, uid, .. } => (place, uid),
             Owner::Gone => return Err(Refused::Ended),

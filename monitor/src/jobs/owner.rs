@@ -3,13 +3,14 @@
 //! No text in the process's own memory is read: a process can make the pages of its command line and its environment
 //! come so slowly that a reader never ends.
 
-use crate::jobs::pidfd::state_and_beginning;
+use crate::jobs::patience::within_a_moment;
+use crate::jobs::pidfd::beginning;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use softmig_policy::node::cgroup::{self, JobName};
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// Both files are far smaller, also with hierarchies of version 1.
@@ -26,7 +27,8 @@ pub enum Owner {
         name: String,
         /// Its job.
         place: Membership,
-        /// When it began, in clock ticks since the machine's start: no two processes have the same number and this.
+        /// When it began, in clock ticks since the machine's start: no two processes have the same number and this. [`UNREAD`] where
+        /// that was not to be read.
         began: u64,
     },
     /// It has ended, or is in a namespace of process numbers that is not this one.
@@ -34,6 +36,9 @@ pub enum Owner {
     /// It cannot be looked at.
     Unknown(String),
 }
+
+/// The beginning of a process that is executing another program and keeps its readers waiting: as if it had just begun.
+pub const UNREAD: u64 = u64::MAX;
 
 /// Where a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,47 +51,66 @@ pub enum Membership {
     Outside,
 }
 
-/// Looks at a process of the `/proc` at `folder`.
+/// Looks at a process of the `/proc` at `folder`. Takes no longer than its user's processes may take together
+/// ([`within_a_moment`]).
 pub fn owner(folder: &Path, pid: u32) -> Owner {
-    look(folder, pid).unwrap_or_else(|error| {
-        match error.raw_os_error().map(Errno::from_raw_os_error) {
+    let owner = look(folder, pid).and_then(|(process, found)| {
+        let began = within_a_moment(found.uid, pid, move || read(&process, "stat"));
+        let began = match began.transpose()? {
+            Some(stat) => beginning(&stat).ok_or("its stat has no time"),
+            None => Ok(UNREAD),
+        };
+        Ok(Owner::Process {
+            uid: found.uid,
+            name: found.name,
+            place: found.place,
+            began: began.map_err(std::io::Error::other)?,
+        })
+    });
+    owner.unwrap_or_else(
+        |error| match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOENT | Errno::SRCH) => Owner::Gone,
             _ => Owner::Unknown(error.to_string()),
-        }
-    })
+        },
+    )
 }
 
-fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
+/// Where a process is. No user makes it wait.
+///
+/// # Errors
+/// The system's: `ENOENT` or `ESRCH` if it has ended.
+pub fn membership(folder: &Path, pid: u32) -> std::io::Result<Membership> {
+    Ok(look(folder, pid)?.1.place)
+}
+
+/// What is told of a process without waiting for it.
+struct Found {
+    uid: u32,
+    name: String,
+    place: Membership,
+}
+
+fn look(folder: &Path, pid: u32) -> std::io::Result<(OwnedFd, Found)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // Both files through one folder: that stays the same process's when its number is given to another.
+    // All files through one folder: that stays the same process's when its number is given to another.
     let process = openat(CWD, folder.join(pid.to_string()), flags, Mode::empty())?;
     let status = read(&process, "status")?;
-    let Some((state, began)) = state_and_beginning(&read(&process, "stat")?) else {
-        return Ok(Owner::Unknown("its stat has no time".into()));
-    };
-    let list = match state {
-        'Z' | 'X' => groups_of_a_thread(&process)?,
-        _ => None,
+    let list = match has_ended(&status) {
+        true => groups_of_a_thread(&process)?,
+        false => None,
     };
     let list = match list {
         Some(list) => list,
         None => read(&process, "cgroup")?,
     };
-    let Some((uid, name)) = user_and_name(&status) else {
-        return Ok(Owner::Unknown("its status names no user".into()));
-    };
+    let named = user_and_name(&status);
+    let (uid, name) = named.ok_or_else(|| std::io::Error::other("its status names no user"))?;
     let place = match cgroup::place(&list) {
         cgroup::Membership::Job(JobName::Id(id)) => Membership::Job(id.get()),
         cgroup::Membership::Job(JobName::Sluid(sluid)) => Membership::Sluid(sluid.into()),
         cgroup::Membership::Outside | cgroup::Membership::Unclear => Membership::Outside,
     };
-    let began = began.parse().unwrap_or(0);
-    Ok(Owner::Process {
-        uid,
-        name,
-        place,
-        began,
-    })
+    Ok((process, Found { uid, name, place }))
 }
 
 /// The control groups of a process whose first thread has ended, by another thread: with hierarchies of version 1 the kernel
@@ -100,10 +124,8 @@ fn groups_of_a_thread(process: &impl AsFd) -> std::io::Result<Option<Vec<u8>>> {
         let Ok(name) = entry.file_name().to_str() else {
             continue;
         };
-        let is_alive = read(&threads, &format!("{name}/stat"))
-            .ok()
-            .and_then(|stat| state_and_beginning(&stat))
-            .is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'));
+        let status = read(&threads, &format!("{name}/status"));
+        let is_alive = status.is_ok_and(|status| !has_ended(&status));
         if let Some(list) = is_alive
             .then(|| read(&threads, &format!("{name}/cgroup")).ok())
             .flatten()
@@ -122,16 +144,25 @@ fn read(process: &impl AsFd, name: &str) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads `/proc/PID/status`.
+/// A line of `/proc/PID/status`.
+pub(crate) fn status_line(status: &[u8], key: &str) -> Option<String> {
+    let line = |line: &[u8]| Some(line.strip_prefix(key.as_bytes())?.trim_ascii().to_vec());
+    let found = status.split(|&byte| byte == b'\n').find_map(line)?;
+    Some(String::from_utf8_lossy(&found).into_owned())
+}
+
+/// Whether a thread has ended, by its status.
+fn has_ended(status: &[u8]) -> bool {
+    status_line(status, "State:").is_some_and(|state| state.starts_with(['Z', 'X']))
+}
+
 fn user_and_name(status: &[u8]) -> Option<(u32, String)> {
-    let value = |key: &str| {
-        let line = |line: &[u8]| Some(line.strip_prefix(key.as_bytes())?.trim_ascii().to_vec());
-        let found = status.split(|&byte| byte == b'\n').find_map(line)?;
-        Some(String::from_utf8_lossy(&found).into_owned())
-    };
-    let uids = value("Uid:")?;
+    let uids = status_line(status, "Uid:")?;
     let uid = uids.split_whitespace().next()?.parse().ok()?;
-    Some((uid, plain(&value("Name:").unwrap_or_default())))
+    Some((
+        uid,
+        plain(&status_line(status, "Name:").unwrap_or_default()),
+    ))
 }
 
 /// A process chooses its name. In a terminal or a log the name must have no other effect than to be shown.
@@ -208,24 +239,53 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let dead = STAT.replace(" S 1 ", " Z 1 ");
+        let dead = STATUS.replace("S (sleeping)", "Z (zombie)");
         let (none, job) = (
             "4:devices:/\n",
             "4:devices:/slurm/uid_2001/job_12/step_0/task_0\n",
         );
-        write("status", STATUS);
-        write("stat", &dead);
+        write("status", &dead);
+        write("stat", STAT);
         write("cgroup", none);
-        write("task/7/stat", &dead);
+        write("task/7/status", &dead);
         write("task/7/cgroup", none);
         let place = || match owner(folder.path(), 7) {
             Owner::Process { place, .. } => place,
             other => panic!("{other:?}"),
         };
         assert_eq!(place(), Membership::Outside);
-        write("task/8/stat", STAT);
+        write("task/8/status", STATUS);
         write("task/8/cgroup", job);
         assert_eq!(place(), Membership::Job(12));
+    }
+
+    #[test]
+    fn a_process_that_keeps_its_readers_waiting_is_known_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = folder.path().join("7");
+        std::fs::create_dir(&process).unwrap();
+        let status = STATUS.replace("2001\t0\t0\t0", "2777\t0\t0\t0");
+        std::fs::write(process.join("status"), status).unwrap();
+        std::fs::write(
+            process.join("cgroup"),
+            "4:devices:/slurm/uid_2777/job_12/step_0\n",
+        )
+        .unwrap();
+        // Who opens it waits until somebody writes.
+        let stat = process.join("stat");
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(CWD, &stat, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for _ in 0..100 {
+            let Owner::Process {
+                uid, place, began, ..
+            } = owner(folder.path(), 7)
+            else {
+                panic!();
+            };
+            assert_eq!((uid, place, began), (2777, Membership::Job(12), UNREAD));
+        }
+        assert_eq!(membership(folder.path(), 7).unwrap(), Membership::Job(12));
+        let _writer = File::options().write(true).open(&stat).unwrap();
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(crate) enum Pidfd {
     /// Readable when it has ended.
     Told(OwnedFd),
     /// When it began: another process with its number began at another time.
-    Seen(String),
+    Seen(u64),
 }
 
 impl Pidfd {
@@ -72,22 +72,26 @@ impl Pidfd {
                 let mut ended = [PollFd::new(file, PollFlags::IN)];
                 poll(&mut ended, Some(&Timespec::default())) != Ok(0)
             }
-            Self::Seen(began) => start_time(pid).as_ref() != Some(began),
+            Self::Seen(began) => start_time(pid) != Some(*began),
         }
     }
 }
 
 /// When a process began, as `/proc/PID/stat` counts it; `None` when it has ended.
-fn start_time(pid: u32) -> Option<String> {
+fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let (state, began) = state_and_beginning(&stat)?;
-    (!matches!(state, 'Z' | 'X')).then_some(began)
+    (!matches!(fields(&stat)?.first()?.as_str(), "Z" | "X")).then(|| beginning(&stat))?
 }
 
-/// The state of a process's first thread by `/proc/PID/stat`, and the process's start, in clock ticks since the machine's start.
-pub(crate) fn state_and_beginning(stat: &[u8]) -> Option<(char, String)> {
+/// The fields of `/proc/PID/stat` from the state on.
+fn fields(stat: &[u8]) -> Option<Vec<String>> {
     let stat = String::from_utf8_lossy(stat);
     // Its name is the second field, may have anything in it, and is in parentheses.
     let (_, rest) = stat.rsplit_once(") ")?;
-    Some((rest.chars().next()?, rest.split(' ').nth(19)?.to_owned()))
+    Some(rest.split(' ').map(str::to_owned).collect())
+}
+
+/// When a process began, by its `/proc/PID/stat`, in clock ticks since the machine's start.
+pub(crate) fn beginning(stat: &[u8]) -> Option<u64> {
+    fields(stat)?.get(19)?.parse().ok()
 }

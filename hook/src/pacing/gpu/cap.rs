@@ -7,7 +7,7 @@
 //!
 //! Work on one GPU may wait for a launch that waits on another of the job's GPUs, as the kernels of NCCL do. So while a launch waits
 //! for credit on a GPU that is idle, nothing is charged on the others: each GPU would pay for the other's wait, and wait for still
-//! longer. Nothing is launched there either. For a wait of more than a round the rest is charged.
+//! longer. Nothing is launched there either.
 //!
 //! What is in flight may wait for the launch that waits here. So a launch also goes on when nothing ended for much longer than it
 //! should take, in any stream ([`Flight::patience`]). How long that is, is learned from the ends that are seen: of events behind some of the
@@ -28,8 +28,6 @@ const BURST_NS: u64 = 20_000_000;
 const RESUME_CREDIT_NS: u64 = 10_000_000;
 /// Both are this much longer for a job that uses several GPUs: they begin and end a round together, within some milliseconds.
 const LONGER: u64 = 4;
-/// The most GPU time that is not charged for one wait on another GPU. Waits are shorter, but for a job in debt.
-const MOST_EXCUSED_NS: u64 = LONGER * BURST_NS;
 /// The most launches in flight beside which a stream may have more than one.
 const MOST_LAUNCHES: u64 = 16;
 /// The bounds of naps between two looks.
@@ -48,8 +46,6 @@ pub(super) struct Cap {
     /// GPU time of late in nanoseconds, and the launches that ended in it, of which [`LAUNCH`] is one. Both fade alike.
     time: AtomicU64,
     launches: AtomicU64,
-    /// GPU time that was not charged since a launch waits on another GPU.
-    excused: AtomicU64,
     /// What is in flight.
     pub(super) flights: Flights,
 }
@@ -95,7 +91,6 @@ impl Cap {
             queues: AtomicBool::new(false),
             time: AtomicU64::new(0),
             launches: AtomicU64::new(0),
-            excused: AtomicU64::new(0),
             flights: Flights::default(),
         }
     }
@@ -222,13 +217,9 @@ impl Cap {
             each => ended.saturating_mul(each).min(unseen),
         };
         let charged = time.max(expected);
-        // Relaxed: one thread writes.
-        let excused = self.excused.load(Ordering::Relaxed);
-        if !self.pace.others_wait(now) {
-            self.excused.store(0, Ordering::Relaxed);
-        } else if excused < MOST_EXCUSED_NS {
-            let more = excused.saturating_add(charged);
-            return self.excused.store(more, Ordering::Relaxed);
+        // Also where that takes long: it may be the debt of a process that paused, and each GPU's debt would make the other's longer.
+        if self.pace.others_wait(now) {
+            return;
         }
         self.pace.charge(now, self.rate(), charged);
         if self.pace.credit(now, self.rate()) <= 0 {
