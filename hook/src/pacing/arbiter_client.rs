@@ -74,7 +74,7 @@ impl ArbiterClient {
         self.silent_since.store(now, Ordering::Relaxed);
         self.seat.keep(seat);
         // Channels that are made from here on are told by the thread that makes them.
-        channels::tell(seat);
+        self.tell_channels();
     }
 
     /// Tells the arbiter of this process's channels.

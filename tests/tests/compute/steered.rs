@@ -359,7 +359,10 @@ fn a_job_that_claims_anothers_channels_holds_its_own_alone() -> Result<()> {
     let claims = Job::run("bob", NODE, QUARTER, &format!("./claims {handles}"))?;
     claims.has(20.0, 27.0)?;
     let (mut times, mut both) = (0, 0);
-    for _ in 0..500 {
+    for _ in 0..10_000 {
+        if times > 50 {
+            break;
+        }
         let are_held = (claims.is_held()?, claimed.is_held()?);
         times += u32::from(are_held.0);
         both += u32::from(are_held == (true, true));
