@@ -14,6 +14,7 @@
 mod admissions;
 mod alarm;
 mod authorizer;
+mod borrower;
 mod clock;
 mod closer;
 mod connections;
@@ -35,6 +36,7 @@ mod switch_log;
 mod tenant;
 
 pub use authorizer::{Admission, Authorizer, Client, GatedJob, Jobs};
+pub use borrower::borrow;
 pub use prover::OWN_PROGRAM;
 pub use settings::{GpuId, Settings, uuid};
 pub use steering::Unseated;

@@ -22,6 +22,9 @@ pub struct Cli {
     /// Measure whether steering a GPU has effect, and print the figures: the daemon calls this
     #[arg(long, hide = true, value_name = "UUID")]
     pub prove: Option<String>,
+    /// Ask the driver through other processes' files: the daemon calls this
+    #[arg(long, hide = true)]
+    pub borrow: bool,
     /// Keep a GPU busy as a process of this user: --prove calls this
     #[arg(long, hide = true, value_name = "USER")]
     pub prove_load: Option<u32>,

@@ -38,7 +38,10 @@ fn main() -> ExitCode {
     if let Some(user) = cli.prove_load {
         softmig_proof::load(user);
     }
-    let done = if let Some(uuid) = cli.prove {
+    let done = if cli.borrow {
+        let done = arbiter::borrow().context("borrowing files");
+        done.map(|()| ExitCode::SUCCESS)
+    } else if let Some(uuid) = cli.prove {
         be_outside().and_then(|()| prove(&uuid))
     } else if cli.once {
         be_outside().and_then(|()| once(node, cli.json))

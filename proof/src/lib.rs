@@ -30,6 +30,7 @@ mod verdict;
 
 pub use bench::{confine, prove};
 pub use load::run as load;
+pub use rights::keep_rights_to_borrow;
 pub use steps::{Figures, Outcome};
 pub use trouble::Trouble;
 pub use verdict::Phase;

@@ -16,8 +16,21 @@ pub(crate) const TO_PROVE: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL);
 
+/// To look which files another process has, and to borrow and use that of the driver.
+const TO_BORROW: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
 /// The account `daemon`, which every system has for programs without rights. Nothing ends programs of such accounts.
 pub(crate) const OTHER: u32 = 1;
+
+/// Keeps no more of root's rights than it takes to ask the driver through another process's file. There is one thread yet.
+///
+/// # Errors
+/// The system's.
+pub fn keep_rights_to_borrow() -> io::Result<()> {
+    keep(TO_BORROW)
+}
 
 /// Keeps no more of root's rights than these, for this process and all that it starts. There is one thread yet.
 pub(crate) fn keep(rights: CapabilitySet) -> io::Result<()> {

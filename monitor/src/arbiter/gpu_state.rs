@@ -15,6 +15,7 @@ use tracing::warn;
 use softmig_region::seat::{MOST_CHANNELS, Version};
 
 use super::authorizer::Admission;
+use super::borrower::Borrower;
 use super::clock::now;
 use super::other_gpus::OtherGpus;
 use super::page::Page;
@@ -78,7 +79,7 @@ pub(super) struct Newcomer {
     /// What its library can do.
     pub(super) version: Version,
     /// The count of its user's seats.
-    pub(super) count: Arc<()>,
+    pub(super) user: Arc<Borrower>,
 }
 
 impl GpuState {
@@ -123,12 +124,9 @@ impl GpuState {
         }
         page.heartbeat(now());
         let Newcomer {
-            pid,
-            process,
-            count,
-            ..
+            pid, process, user, ..
         } = newcomer;
-        let session = Session::new(page, pid, process, is_old, self.wake_limit(job), count);
+        let session = Session::new(page, pid, process, is_old, self.wake_limit(job), user);
         let session = Arc::new(session);
         self.steering.add(job, share, mode);
         self.last_seat += 1;

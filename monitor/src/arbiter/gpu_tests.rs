@@ -31,7 +31,7 @@ fn sit(gpu: &Arc<Gpu>, job: u32, pid: u32, version: Version) -> io::Result<(Sat,
         pid,
         process: None,
         version,
-        count: Arc::default(),
+        user: Arc::default(),
     };
     let (id, file) = gpu.sit(admission, newcomer)?;
     Ok((Sat(MmapRaw::map_raw(&file)?), id))

@@ -15,6 +15,7 @@ use tracing::warn;
 
 use super::admissions::{Admissions, Admit};
 use super::authorizer::{Authorizer, Client};
+use super::borrower::Borrower;
 use super::clock;
 use super::closer::Closer;
 use super::connections::{Connection, Connections};
@@ -49,8 +50,8 @@ pub(super) struct Server {
     /// The users that have jobs here, and until when that is believed. They are looked up only when there is a crowd.
     users: (Nanos, BTreeSet<u32>),
     processes: HashMap<u64, Process>,
-    /// The seats of each user: as many as there are other references.
-    seats: HashMap<u32, Arc<()>>,
+    /// Each user with seats: as many as there are other references.
+    users_with_seats: HashMap<u32, Arc<Borrower>>,
     last: u64,
 }
 
@@ -82,7 +83,7 @@ impl Server {
             closer,
             users: (Nanos::MIN, BTreeSet::new()),
             processes: HashMap::new(),
-            seats: HashMap::new(),
+            users_with_seats: HashMap::new(),
             last: END,
         };
         server.wait_for(LISTENER, &server.listener)?;
@@ -264,9 +265,9 @@ impl Server {
             Some(number) => number,
             None => self.note(client, pidfd).map_err(refused)?,
         };
-        self.seats
-            .retain(|&uid, counted| uid == client.uid || Arc::strong_count(counted) > 1);
-        let count = Arc::clone(self.seats.entry(client.uid).or_default());
+        self.users_with_seats
+            .retain(|&uid, user| uid == client.uid || Arc::strong_count(user) > 1);
+        let user = Arc::clone(self.users_with_seats.entry(client.uid).or_default());
         let process = self
             .processes
             .get(&number)
@@ -276,7 +277,7 @@ impl Server {
             pid: client.pid,
             process,
             version: request.version,
-            count,
+            user,
         };
         let (seat, page) = gpu.sit(admission, newcomer).map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {
@@ -287,9 +288,9 @@ impl Server {
 
     fn check_room(&self, client: Client) -> Result<(), Errno> {
         // A seat that was given up counts until no thread listens there any more.
-        let count = |counted: &Arc<()>| Arc::strong_count(counted).saturating_sub(1);
-        let all: usize = self.seats.values().map(count).sum();
-        let of_this_user = self.seats.get(&client.uid).map_or(0, count);
+        let count = |user: &Arc<Borrower>| Arc::strong_count(user).saturating_sub(1);
+        let all: usize = self.users_with_seats.values().map(count).sum();
+        let of_this_user = self.users_with_seats.get(&client.uid).map_or(0, count);
         // A user with many seats leaves some to users with few.
         let left = self.settings.seats.saturating_sub(all);
         let most = self.settings.seats_of_a_user.min(left);

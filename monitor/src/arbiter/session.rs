@@ -1,7 +1,7 @@
 //! A process's seat, as the arbiter has it.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst,
 };
@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use softmig_region::seat::MOST_CHANNELS;
-use softmig_rm::{Channel, ErrorKind, Group, set_time_slice, time_slice};
+use softmig_rm::Channel;
 
+use super::borrower::{Borrower, NoAnswer, Question};
 use super::clock::now;
 use super::page::Page;
 use super::rate_limit::RateLimit;
@@ -61,8 +62,8 @@ pub(super) struct Session {
     pub(super) is_old: bool,
     /// Whether it launches as it likes.
     is_free: AtomicBool,
-    /// Counts it, as long as a thread listens here.
-    _count: Arc<()>,
+    /// Its user, whose seats this counts as long as a thread listens here.
+    user: Arc<Borrower>,
 }
 
 /// Channels are not proven more often than this.
@@ -97,7 +98,7 @@ impl Session {
         process: Option<OwnedFd>,
         is_old: bool,
         wake_limit: Arc<RateLimit>,
-        count: Arc<()>,
+        user: Arc<Borrower>,
     ) -> Self {
         Self {
             page,
@@ -123,7 +124,7 @@ impl Session {
             is_told: AtomicBool::new(false),
             is_old,
             is_free: AtomicBool::new(false),
-            _count: count,
+            user,
         }
     }
 
@@ -283,10 +284,13 @@ impl Session {
             std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
             // Until all groups have it.
             self.has_slice.fetch_min(slice, SeqCst);
-            let mut is_set = true;
-            // If the driver is busy, the next wake-up tries again.
-            let Some(channels) = self.prove(slice, &mut is_set) else {
-                return;
+            let (channels, is_set) = match self.prove(slice) {
+                Ok(proved) => proved,
+                // If the driver is busy, the next wake-up tries again.
+                Err(NoAnswer::Passing) => return,
+                Err(NoAnswer::Kept) => {
+                    return self.set_channels(Channels::Not(NotSteered::Keeps));
+                }
             };
             self.set_channels(channels);
             let has = if is_set { slice } else { 0 };
@@ -310,32 +314,28 @@ impl Session {
     }
 
     /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
-    /// process's own file. Sets this slice, unless it is 0; `is_set` becomes false if a group has another. `None` if an answer was
-    /// an error that passes.
-    fn prove(&self, slice: u64, is_set: &mut bool) -> Option<Channels> {
+    /// process's own file. Sets this slice, unless it is 0, and tells whether no group has another.
+    fn prove(&self, slice: u64) -> Result<(Channels, bool), NoAnswer> {
+        let not = |why| Ok((Channels::Not(why), true));
         if self.is_unruly.load(SeqCst) {
-            return Some(Channels::Not(NotSteered::Runs));
+            return not(NotSteered::Runs);
         }
         let Some(process) = &self.process else {
             // The rest was not told by it.
-            return Some(Channels::from_own(self.known()));
+            return Ok((Channels::from_own(self.known()), true));
         };
         /// Each call to the driver with such a channel fails, and the others are then told one by one.
         const MOST_REFUSED: usize = 2 * MOST_CHANNELS;
         if self.refused.load(SeqCst) > MOST_REFUSED {
-            return Some(Channels::Not(NotSteered::NotOwn));
+            return not(NotSteered::NotOwn);
         }
         let Some(mut told) = self.page.channels() else {
-            return Some(Channels::Not(NotSteered::TooMany));
+            return not(NotSteered::TooMany);
         };
         if told.is_empty() {
-            return Some(Channels::Unknown);
+            return Ok((Channels::Unknown, true));
         }
-        let group = |it: &softmig_region::seat::Channel| Group {
-            file: it.file,
-            client: it.client,
-            handle: it.group,
-        };
+        let group = |it: &softmig_region::seat::Channel| (it.file, it.client, it.group);
         let channel = |it: &softmig_region::seat::Channel| Channel {
             client: it.client,
             handle: it.handle,
@@ -346,27 +346,27 @@ impl Session {
             elsewhere.retain(|it| all.contains(it));
             told.retain(|it| !elsewhere.contains(&channel(it)));
         }
-        let mut groups: Vec<Group> = told.iter().map(group).collect();
+        let mut groups: Vec<_> = told.iter().map(group).collect();
         groups.sort_unstable();
         groups.dedup();
-        let mut is_busy = false;
-        groups.retain(|&group| {
-            let has = match time_slice(process.as_fd(), self.pid, group) {
-                Ok(has) => has,
-                Err(error) => {
-                    is_busy |= error.kind() == ErrorKind::Passing;
-                    *self.refusal() = Some(error.to_string());
-                    return false;
-                }
-            };
-            if slice != 0 && slice != has {
-                *is_set &= set_time_slice(process.as_fd(), self.pid, group, slice).is_ok();
-                self.has_new_slice.store(true, SeqCst);
-            }
-            true
-        });
-        let own = told.iter().filter(|it| groups.contains(&group(it)));
-        (!is_busy).then(|| Channels::from_own(own.map(channel).collect()))
+        let question = Question {
+            pid: self.pid,
+            groups,
+            slice,
+        };
+        let answer = self.user.ask(process, &question)?;
+        if answer.is_new {
+            self.has_new_slice.store(true, SeqCst);
+        }
+        if answer.refusal.is_some() {
+            (*self.refusal()).clone_from(&answer.refusal);
+        }
+        if answer.is_busy {
+            return Err(NoAnswer::Passing);
+        }
+        let own = told.iter().filter(|it| answer.own.contains(&group(it)));
+        let own = Channels::from_own(own.map(channel).collect());
+        Ok((own, !answer.is_unset))
     }
 
     /// For how long it had work since this was last asked.
@@ -390,8 +390,8 @@ mod tests {
     fn session() -> (Session, MmapRaw) {
         let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let (page, shared) = Page::new().unwrap();
-        let (pid, wake_limit, count) = (std::process::id(), Arc::default(), Arc::default());
-        let session = Session::new(page, pid, Some(process), false, wake_limit, count);
+        let (pid, wake_limit, user) = (std::process::id(), Arc::default(), Arc::default());
+        let session = Session::new(page, pid, Some(process), false, wake_limit, user);
         (session, MmapRaw::map_raw(&shared).unwrap())
     }
 

@@ -46,6 +46,8 @@ pub enum NotSteered {
     NotOwn,
     /// It runs although it is held.
     Runs,
+    /// A process of its user's keeps a file waiting that asks the driver.
+    Keeps,
 }
 
 impl fmt::Display for NotSteered {
@@ -58,6 +60,9 @@ impl fmt::Display for NotSteered {
             }
             Self::NotOwn => f.write_str("its channels are not known to be its own"),
             Self::Runs => f.write_str("it runs although it is held"),
+            Self::Keeps => {
+                f.write_str("a process of its user's keeps waiting who asks for its channels")
+            }
         }
     }
 }
