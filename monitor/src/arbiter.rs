@@ -37,8 +37,8 @@ mod tenant;
 
 pub use authorizer::{Admission, Authorizer, Client, GatedJob, Jobs};
 pub use borrower::borrow;
-pub use prover::OWN_PROGRAM;
-pub use settings::{GpuId, Settings, uuid};
+
+pub use settings::{GpuId, OWN_PROGRAM, Settings, uuid};
 pub use steering::Unseated;
 pub use tenant::{Account, Member, NotSteered, Seats, Sharing, Tenant};
 

@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tracing::{error, info};
 
@@ -31,6 +31,9 @@ const GROUP: &str = "softmig";
 
 /// How long the end waits for a look that is under way: a GPU that is lost can keep it for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A round of the thread that measures takes far less, and one begins each second.
+const LATE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -127,14 +130,16 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     let watch = Watch::new(node, Arc::downgrade(&arbiter), tally, shared);
     let (end, until) = channel();
     let (ended, all) = channel::<()>();
+    let (measured, each) = channel();
     let thread = std::thread::Builder::new().name("measure".into());
     thread
         .spawn(move || {
-            go_on(watch, &until);
+            go_on(watch, &until, &measured);
             drop(ended);
         })
         .context("starting to measure")?;
     keep_gate(gate)?;
+    say_if_nothing_is_measured(each)?;
     info!("giving seats, and measuring jobs from outside");
     notify::ready();
     feed_watchdog(socket)?;
@@ -165,6 +170,29 @@ fn keep_gate(gate: Keeper) -> anyhow::Result<()> {
     thread
         .spawn(keep)
         .context("starting to look after the device gate")?;
+    Ok(())
+}
+
+/// Says when the thread that measures has not ended a round for long: the driver can keep it.
+fn say_if_nothing_is_measured(each: Receiver<()>) -> anyhow::Result<()> {
+    let say = move || {
+        let mut is_late = false;
+        loop {
+            let told = each.recv_timeout(LATE);
+            match (told, is_late) {
+                (Err(RecvTimeoutError::Disconnected), _) => return,
+                (Err(RecvTimeoutError::Timeout), false) => error!(
+                    "jobs were not measured for {} s, and no process is ended meanwhile: the driver does not answer",
+                    LATE.as_secs()
+                ),
+                (Ok(()), true) => info!("jobs are measured again"),
+                (Err(RecvTimeoutError::Timeout), true) | (Ok(()), false) => {}
+            }
+            is_late = told.is_err();
+        }
+    };
+    let thread = std::thread::Builder::new().name("late".into());
+    thread.spawn(say).context("starting to look at the time")?;
     Ok(())
 }
 
@@ -208,10 +236,11 @@ fn arbiter(node: &Node, gate: Keeper) -> anyhow::Result<Arbiter> {
     Arbiter::start(settings.clone(), jobs).with_context(starting)
 }
 
-/// Looks until the other end is dropped.
-fn go_on(mut watch: Watch, until: &Receiver<()>) {
+/// Looks until the other end is dropped, and tells of each round.
+fn go_on(mut watch: Watch, until: &Receiver<()>, measured: &Sender<()>) {
     let mut wait = Duration::ZERO;
     while until.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
         wait = watch.round();
+        let _ = measured.send(());
     }
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use softmig_rm::{ErrorKind, Group, set_time_slice, time_slice};
 use tracing::warn;
 
-use super::prover::OWN_PROGRAM;
+use super::settings::OWN_PROGRAM;
 
 /// How long an answer may take. The driver takes some microseconds, and longer while it is busy.
 const PATIENCE: Duration = Duration::from_secs(1);

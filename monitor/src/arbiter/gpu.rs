@@ -34,6 +34,8 @@ pub(super) struct Gpu {
 
 impl Gpu {
     pub(super) fn start(scheduler: Scheduler, node: &Arc<Mutex<Node>>) -> io::Result<Arc<Self>> {
+        // Those that an earlier arbiter left waiting are to run.
+        let has_waiting = !scheduler.waiting.is_empty();
         let alarm = Arc::new(Alarm::default());
         let others = OtherGpus::join(node, &alarm);
         let gpu = Arc::new(Self {
@@ -42,8 +44,9 @@ impl Gpu {
         });
         let this = Arc::clone(&gpu);
         spawn("clock", move || this.keep_time())?;
-        // Channels that an earlier arbiter left waiting are to run.
-        gpu.alarm.call();
+        if has_waiting {
+            gpu.alarm.call();
+        }
         Ok(gpu)
     }
 

@@ -405,7 +405,8 @@ impl GpuState {
             let at_work = seats.iter().find(is_at_work).map(|it| it.process);
             let mut sessions = self.sessions.values();
             if let Some(session) = sessions.find(|it| Some(it.pid) == at_work) {
-                self.scheduler.renew(now, session.known());
+                let gone = self.scheduler.renew(now, session.known());
+                session.was_held(&BTreeSet::new(), &gone, now);
             }
         }
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);

@@ -22,10 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tracing::{info, warn};
 
 use super::gpus::Gpus;
-use super::settings::Settings;
-
-/// The executable that is this process.
-pub const OWN_PROGRAM: &str = "/proc/self/exe";
+use super::settings::{OWN_PROGRAM, Settings};
 
 /// How often it is seen whether a GPU is to be measured. The driver is asked only then.
 const EVERY: Duration = Duration::from_secs(30);

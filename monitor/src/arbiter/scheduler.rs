@@ -348,15 +348,17 @@ impl Scheduler {
         held
     }
 
-    /// Lets the group of these channels come to the GPU anew, so that the log has it.
-    pub(super) fn renew(&mut self, now: Nanos, channels: Vec<Channel>) {
+    /// Lets the group of these channels come to the GPU anew, so that the log has it. Returns those that no longer exist.
+    pub(super) fn renew(&mut self, now: Nanos, channels: Vec<Channel>) -> BTreeSet<Channel> {
         if self.silent >= MOST_SILENT {
-            return self.note_silence();
+            self.note_silence();
+            return BTreeSet::new();
         }
         (self.renewed, self.silent) = (now, self.silent + 1);
         let waiting = self.waiting.clone();
-        self.hold(&(&waiting | &channels.into_iter().collect()));
+        let Held { gone, .. } = self.hold(&(&waiting | &channels.into_iter().collect()));
         self.hold(&waiting);
+        gone
     }
 
     /// Groups came, and the log has nothing of that: so nobody is charged or held. A job that only copies makes no entry either. So

@@ -9,6 +9,9 @@ use softmig_node::proofs::{Key, Proofs};
 use crate::gate::Keeper;
 use crate::schedule::shares::DEFAULT_SLICE_US;
 
+/// The executable that is this process.
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
+
 /// A GPU's UUID, as programs have it.
 pub type GpuId = [u8; 16];
 

@@ -1,7 +1,7 @@
 //! Whose processes are, remembered from one sample to the next: that a process is still there is told by one call, whose it is
 //! by four files.
 
-use crate::jobs::owner::{Owner, owner};
+use crate::jobs::owner::{Owner, UNREAD, owner};
 use crate::jobs::pidfd::Pidfd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,9 +42,8 @@ impl Owners {
             if owners.contains_key(&pid) {
                 continue;
             }
-            let is_same = |it: &Known| now - it.read < BELIEVED && !it.pidfd.has_ended(pid);
-            let known = before.remove(&pid).filter(is_same);
-            let owner = match known.map_or_else(|| self.read(pid, now), Ok) {
+            let known = before.remove(&pid).filter(|it| !it.pidfd.has_ended(pid));
+            let owner = match self.read_or_keep(pid, known, now) {
                 Ok(known) => {
                     let owner = known.owner.clone();
                     self.known.insert(pid, known);
@@ -55,6 +54,24 @@ impl Owners {
             owners.insert(pid, owner);
         }
         owners
+    }
+
+    /// Whose a process is that may be known already: then it began when it did.
+    fn read_or_keep(&self, pid: u32, known: Option<Known>, now: Instant) -> Result<Known, Owner> {
+        let Some(known) = known else {
+            return self.read(pid, now);
+        };
+        if now - known.read < BELIEVED {
+            return Ok(known);
+        }
+        let mut new = self.read(pid, now)?;
+        if let (Owner::Process { began: new, .. }, Owner::Process { began, .. }) =
+            (&mut new.owner, &known.owner)
+            && *new == UNREAD
+        {
+            *new = *began;
+        }
+        Ok(new)
     }
 
     /// Reads whose a process is. An error is the answer for one that is not to be remembered.

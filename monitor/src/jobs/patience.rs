@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// The time for one read. The kernel answers within some microseconds.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// The time for one read. The kernel answers within some microseconds, and on a machine that is busy the thread may have to wait.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// A user who took longer is not waited for again for so long.
 const REST: Duration = Duration::from_secs(10);
 /// How often that is said of a user.
