@@ -37,7 +37,6 @@ mod tenant;
 
 pub use authorizer::{Admission, Authorizer, Client, GatedJob, Jobs};
 pub use borrower::borrow;
-
 pub use settings::{GpuId, OWN_PROGRAM, Settings, uuid};
 pub use steering::Unseated;
 pub use tenant::{Account, Member, NotSteered, Seats, Sharing, Tenant};

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Membership, Owner, owner};
+use crate::jobs::owner::{Membership, user_and_place};
 
 /// Where the loader finds which libraries go into every process.
 pub const PRELOAD: &str = "/etc/ld.so.preload";
@@ -257,13 +257,10 @@ fn is_of(confs: &Confs, job: u32, refusal: &Refusal) -> bool {
         return true;
     }
     // In a container it has another user.
-    match owner(Path::new("/proc"), refusal.pid) {
-        Owner::Process { place, .. } => match place {
-            Membership::Job(id) => id == job,
-            Membership::Sluid(sluid) => confs.sluids.get(&sluid) == Some(&job),
-            Membership::Outside => false,
-        },
-        Owner::Gone | Owner::Unknown(_) => false,
+    match user_and_place(Path::new("/proc"), refusal.pid) {
+        Ok((_, Membership::Job(id))) => id == job,
+        Ok((_, Membership::Sluid(sluid))) => confs.sluids.get(&sluid) == Some(&job),
+        Ok((_, Membership::Outside)) | Err(_) => false,
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Membership, membership};
+use crate::jobs::owner::{Membership, user_and_place};
 use crate::schedule::Job;
 
 /// A process that asks for a seat, as the kernel names it.
@@ -87,8 +87,8 @@ impl Jobs {
 
 impl Authorizer for Jobs {
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno> {
-        let place = membership(&self.proc, client.pid);
-        let place = place.map_err(|error| match Errno::from_io_error(&error) {
+        let found = user_and_place(&self.proc, client.pid);
+        let (_, place) = found.map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::SRCH) => Errno::NOENT,
             _ => Errno::AGAIN,
         })?;
@@ -115,7 +115,7 @@ impl Authorizer for Jobs {
     }
 
     fn gated_job(&self, client: Client) -> Option<GatedJob> {
-        let place = membership(&self.proc, client.pid).ok()?;
+        let (_, place) = user_and_place(&self.proc, client.pid).ok()?;
         let conf = self.conf(&place).ok().filter(|conf| conf.gate)?;
         Some(GatedJob {
             job: Job(number(&place, &conf)?),

@@ -6,7 +6,7 @@
 //! even the next daemon.
 
 use std::collections::BTreeSet;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -15,15 +15,15 @@ use std::time::Duration;
 
 use rustix::cmsg_space;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
-    socketpair, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
+    SocketType, recv, recvmsg, send, socketpair, sockopt,
 };
 use serde::{Deserialize, Serialize};
 use softmig_rm::{ErrorKind, Group, set_time_slice, time_slice};
 use tracing::warn;
 
 use super::settings::OWN_PROGRAM;
+use super::socket::send_with;
 
 /// How long an answer may take. The driver takes some microseconds, and longer while it is busy.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -119,36 +119,37 @@ impl Borrower {
             return Ok(ask_driver(process.as_fd(), question));
         }
         let helper = self.take()?;
-        let asked = match helper.map_or_else(|| Helper::start(self.program), Ok) {
-            Ok(helper) => (helper.ask(process, question), State::Free(Some(helper))),
-            Err(error) => (Err(error), State::Free(None)),
-        };
-        let (answer, next) = match asked {
-            (Ok(answer), free) => (Ok(answer), free),
-            (Err(error), State::Free(Some(Helper { mut process, .. }))) => {
-                let _ = process.kill();
-                let is_late = error.kind() == io::ErrorKind::WouldBlock;
-                if is_late {
-                    warn!(
-                        "process {} keeps a file waiting that asks the driver for its channels: no process of its user's is steered until that ends",
-                        question.pid
-                    );
-                }
-                let why = if is_late {
-                    NoAnswer::Kept
-                } else {
-                    NoAnswer::Passing
-                };
-                (Err(why), State::Kept(process))
-            }
-            (Err(error), free) => {
+        let mut helper = match helper.map_or_else(|| Helper::start(self.program), Ok) {
+            Ok(helper) => helper,
+            Err(error) => {
                 warn!("the driver is not asked for channels: {error}");
-                (Err(NoAnswer::Passing), free)
+                self.put(State::Free(None));
+                return Err(NoAnswer::Passing);
             }
         };
-        *self.state() = next;
+        let error = match helper.ask(process, question) {
+            Ok(answer) => {
+                self.put(State::Free(Some(helper)));
+                return Ok(answer);
+            }
+            Err(error) => error,
+        };
+        let _ = helper.process.kill();
+        self.put(State::Kept(helper.process));
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return Err(NoAnswer::Passing);
+        }
+        warn!(
+            "process {} keeps a file waiting that asks the driver for its channels: no process of its user's is steered until that ends",
+            question.pid
+        );
+        Err(NoAnswer::Kept)
+    }
+
+    /// Ends what [`Borrower::take`] began.
+    fn put(&self, state: State) {
+        *self.state() = state;
         self.freed.notify_one();
-        answer
     }
 
     /// The helper, if there is one, and nobody else has it.
@@ -209,16 +210,7 @@ impl Helper {
 
     fn ask(&self, process: &OwnedFd, question: &Question) -> io::Result<Answer> {
         let text = serde_json::to_vec(question)?;
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-        let mut files = SendAncillaryBuffer::new(&mut space);
-        let file = [process.as_fd()];
-        files.push(SendAncillaryMessage::ScmRights(&file));
-        sendmsg(
-            &self.socket,
-            &[IoSlice::new(&text)],
-            &mut files,
-            SendFlags::NOSIGNAL,
-        )?;
+        send_with(&self.socket, &text, Some(process.as_fd()))?;
         let mut answer = vec![0; LONGEST];
         let (length, _) = recv(&self.socket, &mut answer[..], RecvFlags::empty())?;
         Ok(serde_json::from_slice(&answer[..length])?)

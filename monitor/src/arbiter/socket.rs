@@ -190,17 +190,24 @@ pub(super) fn answer(
     page: Result<Option<OwnedFd>, Errno>,
 ) -> io::Result<()> {
     let errno = page.as_ref().err().map_or(0, |error| error.raw_os_error());
-    let bytes = errno.to_le_bytes();
+    let file = page.as_ref().ok().and_then(Option::as_ref);
+    send_with(client, &errno.to_le_bytes(), file.map(AsFd::as_fd))
+}
+
+/// Sends bytes, and a file along with them.
+pub(super) fn send_with(
+    socket: &impl AsFd,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    let files;
-    if let Ok(Some(file)) = &page {
-        files = [file.as_fd()];
-        beside.push(SendAncillaryMessage::ScmRights(&files));
+    if let Some(file) = &file {
+        beside.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(file)));
     }
     sendmsg(
-        client,
-        &[IoSlice::new(&bytes)],
+        socket,
+        &[IoSlice::new(bytes)],
         &mut beside,
         SendFlags::NOSIGNAL,
     )?;

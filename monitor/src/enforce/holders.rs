@@ -5,7 +5,7 @@
 //! Only the names of open files are read. To ask a file itself could take as long as a user's own file system likes.
 
 use crate::enforce::observation::{Holder, Unattributed};
-use crate::jobs::owner::{Membership, Owner, owner};
+use crate::jobs::owner::{Membership, user_and_place};
 use crate::jobs::patience::within_a_moment;
 use crate::measure::Sample;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ const MOST_FILES: usize = 65_536;
 /// They take some 10 ms.
 pub const MOST_OF_A_SCAN: usize = 5_000;
 
-/// The files of `/proc` that it takes to tell whose a process is.
+/// The files of `/proc` that it takes to tell whose a process is, with its folder.
 const FILES_OF_AN_OWNER: usize = 3;
 
 /// A scan of all processes, which goes on where the one before it ended.
@@ -121,9 +121,7 @@ impl Scan {
 
 /// The user and the job of a process that is a user's in a job with a slice.
 fn job_with_slice(proc: &Path, pid: u32, sample: &Sample) -> Option<(u32, u32)> {
-    let Owner::Process { place, uid, .. } = owner(proc, pid) else {
-        return None;
-    };
+    let (uid, place) = user_and_place(proc, pid).ok()?;
     if uid == 0 {
         return None;
     }

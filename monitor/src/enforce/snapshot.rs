@@ -5,9 +5,9 @@ use crate::enforce::observation::{
     Claim, Exempt, Holder, Observation, Process, ProcessId, Seat, Tenant, Unattributed,
 };
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Owner, owner, status_line};
+use crate::jobs::owner::{Owner, status_line, user_and_place};
 use crate::jobs::patience::within_a_moment;
-use crate::jobs::pidfd;
+use crate::jobs::pidfd::state_and_beginning;
 use crate::measure::Sample;
 use crate::measure::reading::Kind;
 use crate::measure::report::{Conf, Job, JobGpu, User};
@@ -284,7 +284,7 @@ pub fn is_sites_mps_server(proc: &Path, pid: u32) -> bool {
         let status = std::fs::read(proc.join(pid.to_string()).join("status")).ok()?;
         status_line(&status, "PPid:")?.parse::<u32>().ok()
     };
-    let is_roots = |pid: u32| matches!(owner(proc, pid), Owner::Process { uid: 0, .. });
+    let is_roots = |pid: u32| matches!(user_and_place(proc, pid), Ok((0, _)));
     let program = |path: &Path| {
         let file = std::fs::metadata(path).ok()?;
         Some((file.dev(), file.ino()))
@@ -299,5 +299,5 @@ pub fn is_sites_mps_server(proc: &Path, pid: u32) -> bool {
 /// When a process began, in clock ticks since the machine's start.
 pub fn beginning(proc: &Path, pid: u32) -> Option<u64> {
     let stat = std::fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
-    pidfd::beginning(&stat)
+    Some(state_and_beginning(&stat)?.1)
 }

@@ -4,7 +4,7 @@
 //! come so slowly that a reader never ends.
 
 use crate::jobs::patience::within_a_moment;
-use crate::jobs::pidfd::beginning;
+use crate::jobs::pidfd::state_and_beginning;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use softmig_policy::node::cgroup::{self, JobName};
@@ -57,7 +57,9 @@ pub fn owner(folder: &Path, pid: u32) -> Owner {
     let owner = look(folder, pid).and_then(|(process, found)| {
         let began = within_a_moment(found.uid, pid, move || read(&process, "stat"));
         let began = match began.transpose()? {
-            Some(stat) => beginning(&stat).ok_or("its stat has no time"),
+            Some(stat) => state_and_beginning(&stat)
+                .map(|(_, began)| began)
+                .ok_or("its stat has no time"),
             None => Ok(UNREAD),
         };
         Ok(Owner::Process {
@@ -75,12 +77,13 @@ pub fn owner(folder: &Path, pid: u32) -> Owner {
     )
 }
 
-/// Where a process is. No user makes it wait.
+/// The real user of a process, and where it is. No user makes it wait.
 ///
 /// # Errors
 /// The system's: `ENOENT` or `ESRCH` if it has ended.
-pub fn membership(folder: &Path, pid: u32) -> std::io::Result<Membership> {
-    Ok(look(folder, pid)?.1.place)
+pub fn user_and_place(folder: &Path, pid: u32) -> std::io::Result<(u32, Membership)> {
+    let (_, found) = look(folder, pid)?;
+    Ok((found.uid, found.place))
 }
 
 /// What is told of a process without waiting for it.
@@ -284,7 +287,8 @@ mod tests {
             };
             assert_eq!((uid, place, began), (2777, Membership::Job(12), UNREAD));
         }
-        assert_eq!(membership(folder.path(), 7).unwrap(), Membership::Job(12));
+        let found = user_and_place(folder.path(), 7).unwrap();
+        assert_eq!(found, (2777, Membership::Job(12)));
         let _writer = File::options().write(true).open(&stat).unwrap();
     }
 

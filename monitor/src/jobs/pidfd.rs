@@ -80,18 +80,15 @@ impl Pidfd {
 /// When a process began, as `/proc/PID/stat` counts it; `None` when it has ended.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    (!matches!(fields(&stat)?.first()?.as_str(), "Z" | "X")).then(|| beginning(&stat))?
+    let (state, began) = state_and_beginning(&stat)?;
+    (!matches!(state, 'Z' | 'X')).then_some(began)
 }
 
-/// The fields of `/proc/PID/stat` from the state on.
-fn fields(stat: &[u8]) -> Option<Vec<String>> {
+/// The state of a process's first thread by `/proc/PID/stat`, and the process's start, in clock ticks since the machine's start.
+pub(crate) fn state_and_beginning(stat: &[u8]) -> Option<(char, u64)> {
     let stat = String::from_utf8_lossy(stat);
     // Its name is the second field, may have anything in it, and is in parentheses.
     let (_, rest) = stat.rsplit_once(") ")?;
-    Some(rest.split(' ').map(str::to_owned).collect())
-}
-
-/// When a process began, by its `/proc/PID/stat`, in clock ticks since the machine's start.
-pub(crate) fn beginning(stat: &[u8]) -> Option<u64> {
-    fields(stat)?.get(19)?.parse().ok()
+    let began = rest.split(' ').nth(19)?.parse().ok()?;
+    Some((rest.chars().next()?, began))
 }

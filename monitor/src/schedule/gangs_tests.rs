@@ -267,16 +267,17 @@ fn a_gang_and_a_job_with_one_of_its_gpus_get_their_shares() {
     assert!(small[1] > 0.95 * 0.25, "{small:?}");
 }
 
-/// What a program beside a gang does, in hundredths of the time. It works and rests, in milliseconds; both have a half.
-fn beside_a_gang((works, rests): (Nanos, Nanos), gang_works: bool) -> f64 {
+/// What a program beside a busy job with these GPUs does, in hundredths of the time. It works and rests, in milliseconds; both have a
+/// half.
+fn beside((works, rests): (Nanos, Nanos), gpus: &[GpuNumber], is_working: bool) -> f64 {
     let paused = Program {
         rests: (works * MS, rests * MS),
         ..Program::busy(&[0], 4)
     };
-    let mut gang = Program::busy(&[0, 1, 2], 4);
+    let mut gang = Program::busy(gpus, 4);
     gang.mode = Mode::SOFT;
     let mut node = Node::new(3, vec![gang, paused]);
-    if !gang_works {
+    if !is_working {
         // Its kernels wait for a third GPU, which never runs them.
         node.programs[0].gpus = vec![0, 1];
     }
@@ -286,7 +287,6 @@ fn beside_a_gang((works, rests): (Nanos, Nanos), gang_works: bool) -> f64 {
 
 #[test]
 fn a_gang_leaves_a_program_with_pauses_some_of_the_time() {
-    // Beside a busy job with one GPU it has 34, 40, 9, 43 and 29.
     for (program, least) in [
         ((1, 2), 10.0),
         ((4, 6), 25.0),
@@ -294,9 +294,11 @@ fn a_gang_leaves_a_program_with_pauses_some_of_the_time() {
         ((15, 20), 25.0),
         ((40, 60), 25.0),
     ] {
-        for gang_works in [true, false] {
-            let done = beside_a_gang(program, gang_works);
-            assert!(done > least, "{program:?}, {gang_works}: {done}");
+        let single = beside(program, &[0], true);
+        for is_working in [true, false] {
+            let done = beside(program, &[0, 1, 2], is_working);
+            println!("{program:?} ms: {done:.1} of {single:.1} %");
+            assert!(done > least, "{program:?}, {is_working}: {done}");
         }
     }
 }
