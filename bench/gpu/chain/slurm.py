@@ -77,7 +77,7 @@ JobSubmitPlugins=lua
 CliFilterPlugins=lua
 Prolog=/usr/libexec/softmig-prolog
 Epilog=/usr/libexec/softmig-epilog
-NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port=26811 CPUs=16 CoresPerSocket=16 RealMemory=60000 Gres=gpu:{self.type}:{count},shard:{self.type}:{self.shards * count} State=UNKNOWN
+NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port=26811 CPUs=32 CoresPerSocket=32 RealMemory=60000 Gres=gpu:{self.type}:{count},shard:{self.type}:{self.shards * count} State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 {more}""")
         lines = [f"Name=gpu Type={self.type} File={path}\nName=shard Type={self.type} Count={self.shards} File={path}\n" for path in self.devices]
@@ -164,15 +164,18 @@ def removed(group):
 
 
 class Monitor:
-    """The daemon that gives out turns."""
+    """The daemon that steers jobs. It is there once it has measured the GPU, as on a node that has been idle."""
 
     program = "/usr/libexec/softmig-monitor"
+    measured = pathlib.Path("/var/lib/softmig/scheduler.json")
 
     def __init__(self, work):
         self.log = work / "monitor.log"
         with open(self.log, "ab") as log:
             self.child = subprocess.Popen([self.program], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         until(lambda: pathlib.Path("/run/softmig/arbiter.sock").exists() or self.child.poll() is not None, 5)
+        if not until(lambda: self.measured.exists() or self.child.poll() is not None, 60):
+            print("the monitor has not measured the GPU: jobs keep their cap", self.log.read_text(errors="replace")[-600:], sep="\n", flush=True)
 
     def is_up(self):
         return self.child.poll() is None and pathlib.Path("/run/softmig/arbiter.sock").exists()

@@ -13,11 +13,17 @@ from node import Job
 SCRIPT = pathlib.Path(__file__).with_name("torch_nccl.py")
 # Beginning takes a while; a step that takes longer than that hangs.
 BEGIN, LIMIT = 90, 30
-# Backend, the devices of each process, and how many GPUs that takes.
+# The work, its backend, the devices of each process, and how many GPUs that takes.
 WAYS = {
-    "two processes, a GPU each": ("nccl", ["0", "1"], 2),
-    "one process, two GPUs": ("nccl", ["0,1"], 2),
-    "two processes on one GPU by gloo": ("gloo", ["0", "0"], 1),
+    "two processes, a GPU each": ("collectives", "nccl", ["0", "1"], 2),
+    "one process, two GPUs": ("collectives", "nccl", ["0,1"], 2),
+    "two processes on one GPU by gloo": ("collectives", "gloo", ["0", "0"], 1),
+    "tensor-parallel inference on two GPUs": ("tensor", "nccl", ["0", "1"], 2),
+    "DDP with a loader on two GPUs": ("ddp", "nccl", ["0", "1"], 2),
+    "four processes, a GPU each": ("collectives", "nccl", ["0", "1", "2", "3"], 4),
+    "one process, four GPUs": ("collectives", "nccl", ["0,1,2,3"], 4),
+    "tensor-parallel inference on four GPUs": ("tensor", "nccl", ["0", "1", "2", "3"], 4),
+    "DDP with a loader on four GPUs": ("ddp", "nccl", ["0", "1", "2", "3"], 4),
 }
 # The job's share, and its neighbour: one that is busy on all of the GPUs, or on the first of them, or a job of the same program.
 PLACES = {
@@ -30,7 +36,7 @@ PLACES = {
 
 
 def names():
-    return [f"nccl, {way}: {place}" for way, (_, _, needs) in WAYS.items() for place in PLACES if needs > 1 or "one GPU" not in place]
+    return [f"nccl, {way}: {place}" for way, (*_, needs) in WAYS.items() for place in PLACES if needs > 1 or "one GPU" not in place]
 
 
 def measure(record, controls, node, subject, program, wanted):
@@ -40,14 +46,14 @@ def measure(record, controls, node, subject, program, wanted):
     if importlib.util.find_spec("torch") is None:
         return print(f"nccl: skipped, there is no PyTorch: {len(chosen)} cells", flush=True)
     seconds = 3 if controls.short else 10
-    for number, (way, (backend, devices, needs)) in enumerate(WAYS.items()):
+    for number, (way, (work, backend, devices, needs)) in enumerate(WAYS.items()):
         mine = [place for place in PLACES if f"nccl, {way}: {place}" in chosen]
         if not mine:
             continue
         if len(gpus()) < needs:
             print(f"nccl: skipped, this machine has {len(gpus())} GPU: {way}", flush=True)
             continue
-        control = record.found(f"control: nccl, {way}", "without", lambda: run(controls.program.parent, backend, devices, seconds, [lambda *command: Client(command, environment(WITHOUT, None))]))
+        control = record.found(f"control: nccl, {way}", "without", lambda: run(controls.program.parent, work, backend, devices, seconds, [lambda *command: Client(command, environment(WITHOUT, None))]))
         for at, place in enumerate(mine):
             if PLACES[place] is None:
                 def measured():
@@ -55,10 +61,10 @@ def measure(record, controls, node, subject, program, wanted):
                     with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="softmig-bench-") as ledger:
                         os.truncate(ledger.fileno(), 4096 + 65536 * needs)
                         own = environment(subject, 25) | {"SOFTMIG_RUN": ledger.name}
-                        return run(controls.program.parent, backend, devices, seconds, [lambda *command: Client(command, own)])
+                        return run(controls.program.parent, work, backend, devices, seconds, [lambda *command: Client(command, own)])
             elif node:
                 def measured():
-                    return beside(node, program, controls, backend, devices, seconds, PLACES[place], needs, 8100 + 20 * number + 4 * at)
+                    return beside(node, program, controls, work, backend, devices, seconds, PLACES[place], needs, 8100 + 20 * number + 4 * at)
             else:
                 continue
             share = 25 if PLACES[place] is None else 100 * PLACES[place][0] / PLACES[place][1]
@@ -73,7 +79,7 @@ def compared(found, control, share):
     return found | {"of_own_pace": round(of_own_pace, 2), "of_share": round(of_own_pace / share * 100, 2)}
 
 
-def run(folder, backend, devices, seconds, starts):
+def run(folder, work, backend, devices, seconds, starts):
     """One process for each entry in each job, and what the first says; each has to end. `starts` has how each job starts one."""
     store = folder / "store"
     store.mkdir(exist_ok=True)
@@ -82,7 +88,7 @@ def run(folder, backend, devices, seconds, starts):
     try:
         for at, one in enumerate(starts):
             file = store / f"{len(list(store.iterdir()))}-{at}"
-            clients += [one(sys.executable, SCRIPT, backend, rank, len(devices), own, file, seconds) for rank, own in enumerate(devices)]
+            clients += [one(sys.executable, SCRIPT, work, backend, rank, len(devices), own, file, seconds) for rank, own in enumerate(devices)]
         for client in clients:
             client.begun(BEGIN)
         for client in clients:
@@ -97,7 +103,7 @@ def run(folder, backend, devices, seconds, starts):
             client.end(kill=True)
 
 
-def beside(node, program, controls, backend, devices, seconds, share, needs, number):
+def beside(node, program, controls, work, backend, devices, seconds, share, needs, number):
     """In a job, while another keeps these GPUs busy."""
     shards, per_gpu, neighbour = share
     ids = ",".join(map(str, range(needs)))
@@ -115,7 +121,7 @@ def beside(node, program, controls, backend, devices, seconds, share, needs, num
             busy = Client(other.command(program, max(1, round(1000 * controls.rounds_per_us)), 1000, seconds + BEGIN + LIMIT, there), other.environment())
             busy.begun()
             busy.start(0)
-        return run(controls.program.parent, backend, devices, seconds, starts) | {"said": [*job.log(), *other.log()][:4]}
+        return run(controls.program.parent, work, backend, devices, seconds, starts) | {"said": [*job.log(), *other.log()][:4]}
     finally:
         node.preload(False)
         if busy:

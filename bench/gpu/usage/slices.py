@@ -148,10 +148,12 @@ class Slices:
             share = 100 / JOBS[name][0]
             own = percent(worked[name])
             held.near("Time", f"{name}: charged, against what it counts itself", percent(charged[name]), round(own, 2), POINTS, "% of the GPU")
+            # A slice is busy at most all the time: what it saved and used beyond its share is in no percentage.
+            most = round(min(own, share), 2)
             duty = late.of("nvidia_gpu_duty_cycle", jobid=number)
-            held.near("Time", f"{name}: jobstats' duty cycle, as a part of the GPU", None if duty is None else duty * share / 100, round(own, 2), POINTS, "% of the GPU")
+            held.near("Time", f"{name}: jobstats' duty cycle, as a part of the GPU", None if duty is None else duty * share / 100, most, POINTS, "% of the GPU")
             utilization = late.of("slurm_job_utilization_gpu", slurmjobid=number)
-            held.near("Time", f"{name}: slurm-job-exporter's utilization, as a part of the GPU", None if utilization is None else utilization * share / 100, round(own, 2), POINTS, "% of the GPU")
+            held.near("Time", f"{name}: slurm-job-exporter's utilization, as a part of the GPU", None if utilization is None else utilization * share / 100, most, POINTS, "% of the GPU")
             held.kept["jobs"][name] |= {"own_seconds": round(worked[name], 3), "charged_seconds": round(charged[name], 3), "share_percent": share, "waited_seconds": round(passed("softmig_slice_wait_seconds_total", jobid=number), 3), "launched": told[name].get("launched", 0), "finished": told[name].get("finished", 0)}
         total, slices = sum(charged.values()), passed("softmig_gpu_seconds_total", who="slices")
         held.near("Time", "the sum of the jobs, against the card's", total, round(slices, 3), 0.01, "s")
