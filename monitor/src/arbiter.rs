@@ -111,7 +111,6 @@ impl Arbiter {
     pub fn seats(&self) -> Seats {
         let mut seats = Seats {
             refused: self.refusals.refused(),
-            is_crowded: self.refusals.is_crowded(),
             ..Seats::default()
         };
         for (id, gpu) in self.gpus.all() {

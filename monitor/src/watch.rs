@@ -71,12 +71,8 @@ impl Probe for NodeProbe {
         let arbiter = &self.arbiter;
         let seats = || arbiter.upgrade().map(|arbiter| arbiter.seats());
         let (sample, seats) = self.measure.sample(!again, seats);
-        // Without an arbiter no process can ask.
-        let none = || Seats {
-            is_crowded: true,
-            ..Seats::default()
-        };
-        (sample, seats.unwrap_or_else(none))
+        // Without an arbiter no process can ask: it does not answer either.
+        (sample, seats.unwrap_or_default())
     }
 
     fn arbiter_answers(&mut self) -> bool {

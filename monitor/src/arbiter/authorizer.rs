@@ -28,6 +28,8 @@ pub struct Client {
 pub struct Admission {
     /// Its job.
     pub job: Job,
+    /// The job's user, whatever user the process has in a container.
+    pub uid: u32,
     /// The job's share of the GPU.
     pub share: Share,
     /// Cap or share.
@@ -70,7 +72,7 @@ impl Jobs {
         Self { node, proc }
     }
 
-    /// The conf of the job there. `AGAIN` says that the system cannot read it now.
+    /// The conf of the job there. `IO` says that the system cannot read it now.
     fn conf(&self, place: &Membership) -> Result<JobConf, Errno> {
         let name = match place {
             Membership::Job(id) => conf_name(JobId::parse(&id.to_string()).ok_or(Errno::NOENT)?),
@@ -78,9 +80,9 @@ impl Jobs {
             Membership::Outside => return Err(Errno::NOENT),
         };
         let dir = Dir::open(&self.node.run, self.node.owner);
-        let dir = dir.map_err(|_| Errno::AGAIN)?.ok_or(Errno::NOENT)?;
+        let dir = dir.map_err(|_| Errno::IO)?.ok_or(Errno::NOENT)?;
         let text = dir.read(&name, LONGEST_CONF);
-        let text = text.map_err(|_| Errno::AGAIN)?.ok_or(Errno::NOENT)?;
+        let text = text.map_err(|_| Errno::IO)?.ok_or(Errno::NOENT)?;
         JobConf::parse(&text).map_err(|_| Errno::NOENT)
     }
 }
@@ -88,14 +90,14 @@ impl Jobs {
 impl Authorizer for Jobs {
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno> {
         let found = user_and_place(&self.proc, client.pid);
-        let (_, place) = found.map_err(|error| match Errno::from_io_error(&error) {
+        let (uid, place) = found.map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::SRCH) => Errno::NOENT,
-            _ => Errno::AGAIN,
+            _ => Errno::IO,
         })?;
         let conf = self.conf(&place)?;
         let limits = conf.limits.ok_or(Errno::NOENT)?;
-        // The number may have been another's by now, of another job.
-        if client.uid != conf.uid && client.uid != 0 {
+        // The number may be another process's by now, of another job. In a container users differ from the job's.
+        if ![conf.uid, uid, 0].contains(&client.uid) {
             return Err(Errno::NOENT);
         }
         let id = number(&place, &conf);
@@ -109,6 +111,7 @@ impl Authorizer for Jobs {
         }
         Ok(Admission {
             job: Job(id.ok_or(Errno::NOENT)?),
+            uid: conf.uid,
             share: limits.share(),
             mode: limits.mode(),
         })
@@ -162,13 +165,14 @@ mod tests {
         SOFTMIG_TYPE=l40s\nSOFTMIG_SHARDS=1/8\nSOFTMIG_MODE=soft\n\
         SOFTMIG_GPUS=GPU-00000000-1111-2222-3333-4444444444AF\n";
 
+    const STATUS: &str = "Name:\tpython\nUid:\t2001\t2001\n";
     const STAT: &str = "77 (python) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
 
     fn ask(
         cgroup: &str,
         conf: &str,
         name: &str,
-        uid: u32,
+        (uid, status): (u32, &str),
         gpu: [u8; 16],
     ) -> Result<Admission, Errno> {
         let folder = tempfile::tempdir().unwrap();
@@ -178,7 +182,7 @@ mod tests {
         std::fs::write(node.run.join(name), conf).unwrap();
         let process = folder.path().join("proc/77");
         std::fs::create_dir_all(&process).unwrap();
-        std::fs::write(process.join("status"), "Name:\tpython\nUid:\t2001\t2001\n").unwrap();
+        std::fs::write(process.join("status"), status).unwrap();
         std::fs::write(process.join("cgroup"), cgroup).unwrap();
         std::fs::write(process.join("stat"), STAT).unwrap();
         let jobs = Jobs::new(node, folder.path().join("proc"));
@@ -189,13 +193,20 @@ mod tests {
 
     #[test]
     fn a_process_is_its_jobs_by_the_kernels_word() {
+        // Its user in a container is another than the job's.
+        let status = |uid| format!("Name:\tpython\nUid:\t{uid}\t{uid}\n");
+        let ask = |cgroup, conf, name, uid, gpu| {
+            super::tests::ask(cgroup, conf, name, (uid, &status(uid)), gpu)
+        };
         let admission = Admission {
             job: Job(12),
+            uid: 2001,
             share: Share::new(1, 8).unwrap(),
             mode: Mode::SOFT,
         };
         assert_eq!(ask(STEP, CONF, "12.conf", 2001, GPU), Ok(admission));
         assert_eq!(ask(STEP, CONF, "12.conf", 0, GPU), Ok(admission));
+        assert_eq!(ask(STEP, CONF, "12.conf", 100_007, GPU), Ok(admission));
         let sluid = "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n";
         let name = "sEKNKTV3WPV500.conf";
         assert_eq!(ask(sluid, CONF, name, 2001, GPU), Ok(admission));
@@ -253,11 +264,14 @@ mod tests {
         std::fs::remove_file(&conf).unwrap();
         std::os::unix::fs::symlink("other", &conf).unwrap();
         let client = Client { pid: 77, uid: 2001 };
-        assert_eq!(jobs.admit(client, GPU).unwrap_err(), Errno::AGAIN);
+        assert_eq!(jobs.admit(client, GPU).unwrap_err(), Errno::IO);
     }
 
     #[test]
     fn others_get_no_seat() {
+        let ask = |cgroup, conf, name, uid, gpu| {
+            super::tests::ask(cgroup, conf, name, (uid, STATUS), gpu)
+        };
         let whole = "SOFTMIG_JOB=12\nSOFTMIG_UID=2001\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n";
         let outside = "0::/user.slice/user-2001.slice/session-3.scope\n";
         for (cgroup, conf, name, uid) in [

@@ -111,7 +111,9 @@ impl GpuState {
         page: Page,
         newcomer: Newcomer,
     ) -> io::Result<(SeatId, Arc<Session>)> {
-        let Admission { job, share, mode } = admission;
+        let Admission {
+            job, share, mode, ..
+        } = admission;
         if self.is_over {
             return Err(io::ErrorKind::NotConnected.into());
         }

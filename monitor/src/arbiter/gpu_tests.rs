@@ -24,6 +24,7 @@ struct Sat(MmapRaw);
 fn sit(gpu: &Arc<Gpu>, job: u32, pid: u32, version: Version) -> io::Result<(Sat, SeatId)> {
     let admission = Admission {
         job: Job(job),
+        uid: 2001,
         share: Share::new(1, 2).unwrap(),
         mode: Mode::SOFT,
     };

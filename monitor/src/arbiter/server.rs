@@ -149,9 +149,7 @@ impl Server {
                 return std::thread::sleep(Duration::from_millis(10));
             }
         };
-        self.refusals.count(connection.client.uid);
         if !self.connections.may_connect(connection.client.uid) {
-            self.refusals.note(connection.client.pid, Errno::AGAIN);
             let _ = answer(&connection.socket, Err(Errno::AGAIN));
             return;
         }
@@ -229,6 +227,11 @@ impl Server {
     fn seat(&mut self, client: Client, pidfd: Pidfd, request: Request) -> Result<OwnedFd, Errno> {
         let id = request.gpu;
         let admission = self.authorizer.admit(client, id)?;
+        // In containers processes have other users, whom nothing keeps from being many.
+        let client = Client {
+            uid: admission.uid,
+            ..client
+        };
         // The number was this process's while the kernel was asked about it.
         if pidfd.has_ended(client.pid) {
             return Err(Errno::SRCH);
@@ -249,7 +252,7 @@ impl Server {
                 "no seat for process {} of job {}: {error}",
                 client.pid, admission.job.0
             );
-            Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)
+            Errno::from_io_error(&error).unwrap_or(Errno::IO)
         };
         let gpu = self.gpus.get_or_start(id, &self.settings);
         let gpu = gpu.map_err(refused)?;
@@ -293,11 +296,12 @@ impl Server {
         let of_this_user = self.users_with_seats.get(&client.uid).map_or(0, count);
         // A user with many seats leaves some to users with few.
         let left = self.settings.seats.saturating_sub(all);
-        let most = self.settings.seats_of_a_user.min(left);
-        if of_this_user < most {
-            Ok(())
-        } else {
+        if of_this_user >= self.settings.seats_of_a_user {
+            Err(Errno::AGAIN)
+        } else if of_this_user >= left {
             Err(Errno::USERS)
+        } else {
+            Ok(())
         }
     }
 

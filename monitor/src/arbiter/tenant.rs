@@ -94,10 +94,8 @@ pub enum Sharing {
 pub struct Seats {
     /// The processes that have one at each GPU.
     pub given: BTreeSet<(GpuId, u32)>,
-    /// Processes that asked for one in the last minute and got none.
+    /// Processes that asked for one in the last minute and got none, through no fault of their user's.
     pub refused: BTreeSet<u32>,
-    /// Whether too many ask, or asked a moment ago, for all to be heard.
-    pub is_crowded: bool,
     /// The time that each job was charged at each GPU.
     pub charged: BTreeMap<(GpuId, Job), Nanos>,
 }

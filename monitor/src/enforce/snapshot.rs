@@ -97,6 +97,7 @@ impl Snapshot<'_> {
             return None;
         }
         let claim = claim(job.conf, conf);
+        // Also those that have another user than the job, as in containers: the kernel says whose job they are.
         let processes = self.processes(index, &gpu.holding.pids, |pid, uid, began| {
             let is_judged = matches!(
                 claim,
@@ -105,18 +106,17 @@ impl Snapshot<'_> {
                     ..
                 }
             );
-            let is_users = conf.is_some_and(|conf| conf.uid == uid);
             let is_late = began > self.evidence.arbiter_since && self.evidence.arbiter_answers;
             if known.given.contains(&(uuid.clone(), pid)) {
                 Seat::Given
-            } else if is_judged && is_users && is_late && !self.is_excused(pid) {
-                if self.has_library(uid, pid) {
-                    Seat::Expected
-                } else {
-                    Seat::None
-                }
-            } else {
+            } else if !is_judged || !is_late {
                 Seat::Excused
+            } else if !self.has_library(uid, pid) {
+                Seat::None
+            } else if self.seats.refused.contains(&pid) {
+                Seat::Excused
+            } else {
+                Seat::Expected
             }
         });
         let charged = job
@@ -181,10 +181,6 @@ impl Snapshot<'_> {
         let library = Arc::clone(self.library);
         let is_in = within_a_moment(uid, pid, move || library.is_in(pid));
         is_in.and_then(Result::ok).unwrap_or(true)
-    }
-
-    fn is_excused(&self, pid: u32) -> bool {
-        self.seats.is_crowded || self.seats.refused.contains(&pid)
     }
 
     fn processes(

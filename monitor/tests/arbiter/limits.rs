@@ -37,7 +37,7 @@ fn one_user_cannot_have_all_seats() {
     });
     let clients = [1, 2].map(|job| node.client("honest", job, (1, 4)));
     node.introduce(std::process::id(), 3, (1, 4), Mode::HARD);
-    assert_eq!(refusal(&node.socket, &request(GPU)), Errno::USERS);
+    assert_eq!(refusal(&node.socket, &request(GPU)), Errno::AGAIN);
     drop(clients);
     wait_for_a_seat(&node);
 }

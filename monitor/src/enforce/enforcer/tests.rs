@@ -18,6 +18,8 @@ struct Shown {
     pids: Vec<u32>,
     mib: u64,
     busy: bool,
+    /// The job's user.
+    uid: u32,
     seats: BTreeSet<u32>,
     answers: bool,
     /// Processes without a seat and their jobs, as the arbiter was told.
@@ -50,8 +52,9 @@ impl Shown {
             pids: pids.clone(),
         };
         let text = format!(
-            "CUDA_DEVICE_MEMORY_LIMIT=1000M\nCUDA_DEVICE_SM_LIMIT=25\nSOFTMIG_JOB=12\nSOFTMIG_UID={USER}\n\
-             SOFTMIG_TYPE=l40s\nSOFTMIG_SHARDS=1/4\nSOFTMIG_MODE=hard\nSOFTMIG_GPUS={GPU}\n"
+            "CUDA_DEVICE_MEMORY_LIMIT=1000M\nCUDA_DEVICE_SM_LIMIT=25\nSOFTMIG_JOB=12\nSOFTMIG_UID={}\n\
+             SOFTMIG_TYPE=l40s\nSOFTMIG_SHARDS=1/4\nSOFTMIG_MODE=hard\nSOFTMIG_GPUS={GPU}\n",
+            self.uid
         );
         let conf = JobConf::parse(text.as_bytes()).unwrap();
         let users = report::User {
@@ -179,6 +182,7 @@ impl Stand {
             pids: self.children.iter().map(Child::id).collect(),
             mib,
             busy: true,
+            uid: USER,
             seats: self.children.iter().map(Child::id).collect(),
             answers: true,
             told: BTreeMap::new(),
@@ -292,30 +296,38 @@ fn who_is_not_where_the_measurement_has_it_is_not_ended() {
     assert!(!stand.node.run.join("jobs/12").join(message::NAME).exists());
 }
 
-#[test]
-fn without_an_answer_of_the_arbiter_no_process_lacks_a_seat() {
-    let Some(stand) = Stand::new(&["sleep", "1000"], 1, "enforce") else {
-        return;
-    };
+/// How many processes a busy one without a seat is counted as, that would have been ended.
+fn counted_without_a_seat(answers: bool, uid: u32) -> Option<u64> {
     let settings = Monitor {
         outside_jobs: OutsideJobs::Allow,
         ..Monitor::default()
     };
     // The arbiter of this process began with it: who came in the same second has an excuse.
     std::thread::sleep(Duration::from_millis(1100));
-    let mut late = Stand::new(&["sleep", "1000"], 1, "enforce").unwrap();
-    for (answers, counted) in [(false, 0), (true, 1)] {
-        let mut shown = late.shown(100);
-        shown.answers = answers;
-        shown.seats.clear();
-        late.run(&settings, &mut shown, 4);
-        // Its job pays for what it uses in any case.
-        assert_eq!(shown.told, [(late.children[0].id(), 12)].into());
-        let told = late.tally.told();
-        let seats: u64 = told.would_have_ended.iter().map(|it| it.processes).sum();
-        assert_eq!(seats, counted, "{told:?}");
-    }
-    drop(stand);
+    let mut stand = Stand::new(&["sleep", "1000"], 1, "enforce")?;
+    let mut shown = stand.shown(100);
+    (shown.answers, shown.uid) = (answers, uid);
+    shown.seats.clear();
+    stand.run(&settings, &mut shown, 4);
+    // Its job pays for what it uses in any case.
+    assert_eq!(shown.told, [(stand.children[0].id(), 12)].into());
+    let told = stand.tally.told();
+    Some(told.would_have_ended.iter().map(|it| it.processes).sum())
+}
+
+#[test]
+fn without_an_answer_of_the_arbiter_no_process_lacks_a_seat() {
+    let counted = [false, true].map(|answers| counted_without_a_seat(answers, USER));
+    assert!(
+        matches!(counted, [Some(0) | None, Some(1) | None]),
+        "{counted:?}"
+    );
+}
+
+#[test]
+fn another_user_of_the_job_is_judged() {
+    let counted = counted_without_a_seat(true, USER + 1);
+    assert!(matches!(counted, Some(1) | None), "{counted:?}");
 }
 
 #[test]

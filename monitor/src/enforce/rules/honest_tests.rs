@@ -40,8 +40,8 @@ enum Habit {
     Checkpoints,
     /// Becomes another program, with its number and its seat.
     Execs,
-    /// Comes in such a crowd that some get no seat.
-    Crowds,
+    /// Comes where other users have nearly all seats, so that some get none.
+    FindsNoRoom,
 }
 
 const HABITS: [Habit; 6] = [
@@ -50,7 +50,7 @@ const HABITS: [Habit; 6] = [
     Habit::IsKilled,
     Habit::Checkpoints,
     Habit::Execs,
-    Habit::Crowds,
+    Habit::FindsNoRoom,
 ];
 
 /// An honest job: its library charges each allocation before the driver has it, and asks for a seat once its context is made, which
@@ -117,7 +117,7 @@ impl Honest {
     fn launch(&mut self, at: usize, random: &mut Random) {
         let process = &mut self.processes[at];
         if process.seat == Seat::Expected {
-            let is_refused = matches!(self.habit, Habit::Crowds) && random.below(3) == 0;
+            let is_refused = matches!(self.habit, Habit::FindsNoRoom) && random.below(3) == 0;
             process.seat = if is_refused {
                 Seat::Excused
             } else {
@@ -155,7 +155,7 @@ impl Honest {
                 let process = &mut self.processes[at];
                 (process.memory, process.busy) = (Some(0), 0);
             }
-            (2, Habit::Forks | Habit::Crowds) if self.processes.len() > 2 => self.die(at, now),
+            (2, Habit::Forks | Habit::FindsNoRoom) if self.processes.len() > 2 => self.die(at, now),
             (3, _) if random.below(20) == 0 => self.die(at, now),
             (3 | 4, _) => {
                 self.allocate(at, random.below(4000));
