@@ -18,6 +18,7 @@ use crate::measure::report::{Finding, Job, JobGpu, Report};
 use crate::measure::table::{mib, pids};
 use crate::measure::{Measure, Sample};
 use crate::usage;
+use rustix::rand::GetRandomFlags;
 use settings::Settings;
 use softmig_node::node::Node;
 use softmig_policy::config::monitor::Monitor;
@@ -32,6 +33,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// An arbiter that takes longer to answer may keep processes from their seats.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// No look comes later than after so many times the interval.
+const LONGEST: f64 = 3.0;
 
 /// How often the settings are read, also where a sample is taken seldom.
 const SETTINGS_EVERY: Duration = Duration::from_secs(1);
@@ -132,7 +136,7 @@ impl Watch {
 
     /// Looks once, and says in how long it is to look again.
     fn look(&mut self, settings: &Monitor) -> Duration {
-        let interval = settings.interval;
+        let interval = until_next(settings.interval);
         if !self.is_watching {
             match Confs::read(&self.node) {
                 Ok(confs) if confs.has_limits() => self.is_watching = true,
@@ -213,6 +217,18 @@ impl Watch {
         }
         self.trouble = trouble;
     }
+}
+
+/// A random time, whose mean is nearly the interval. Who knows when a look was, from a file's time, knows nothing of the next one: at any
+/// moment it is equally likely (the times between them are distributed exponentially).
+fn until_next(interval: Duration) -> Duration {
+    let mut bytes = [0; 4];
+    // Before Linux has gathered enough to be random, looks are regular.
+    if rustix::rand::getrandom(&mut bytes, GetRandomFlags::NONBLOCK) != Ok(bytes.len()) {
+        return interval;
+    }
+    let chance = (f64::from(u32::from_le_bytes(bytes)) + 1.0) / (f64::from(u32::MAX) + 1.0);
+    interval.mul_f64((-chance.ln()).min(LONGEST))
 }
 
 /// The trouble that kept a report from being whole.
@@ -360,6 +376,25 @@ mod tests {
             Line::Right(..) => None,
         };
         lines.iter().filter_map(wrong).collect()
+    }
+
+    #[test]
+    fn looks_come_at_times_that_no_process_knows() {
+        let second = Duration::from_secs(1);
+        let times: Vec<_> = (0..10_000).map(|_| until_next(second)).collect();
+        let sum: Duration = times.iter().sum();
+        assert!((9_000..10_000).contains(&sum.as_secs()), "{sum:?}");
+        // Of those that have not come by then, a tenth comes in the next tenth of a second.
+        for past in [0.0, 0.5, 1.5] {
+            let later = |by: f64| {
+                times
+                    .iter()
+                    .filter(|it| it.as_secs_f64() > past + by)
+                    .count()
+            };
+            let part = later(0.1) as f64 / later(0.0) as f64;
+            assert!((0.87..0.94).contains(&part), "{past}: {part}");
+        }
     }
 
     #[test]

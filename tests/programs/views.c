@@ -3,6 +3,7 @@
 //     views look [PID...]        asks NVML alone, also for what it keeps of these processes
 //     views both [PID...]        the same with a context of CUDA's, and once more when it holds 64 MiB
 //     views hold MIB [busy]      holds so much of the first GPU, busy or not, until it is killed
+//     views bursts MIB           holds it for 820 ms of each second
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,7 @@ int cuCtxDestroy_v2(void *context);
 int cuDevicePrimaryCtxRetain(void **context, int device);
 int cuCtxSetCurrent(void *context);
 int cuMemAlloc_v2(uint64_t *at, size_t bytes);
+int cuMemFree_v2(uint64_t at);
 int cuMemGetInfo(unsigned *free, unsigned *total);
 int cuMemGetInfo_v2(size_t *free, size_t *total);
 int cuDeviceTotalMem(unsigned *bytes, int device);
@@ -319,11 +321,27 @@ static void hold(size_t mib, int busy)
         pause();
 }
 
+static void bursts(size_t mib)
+{
+    uint64_t at = 0;
+    begin_cuda();
+    for (;;) {
+        if (cuMemAlloc_v2(&at, mib * MIB) != SUCCESS)
+            fail("CUDA", "no memory");
+        usleep(820000);
+        if (cuMemFree_v2(at) != SUCCESS)
+            fail("CUDA", "memory that stays");
+        usleep(180000);
+    }
+}
+
 int main(int count, char **words)
 {
     const char *what = count > 1 ? words[1] : "";
     if (strcmp(what, "hold") == 0 && count > 2)
         hold(strtoul(words[2], NULL, 10), count > 3);
+    if (strcmp(what, "bursts") == 0 && count > 2)
+        bursts(strtoul(words[2], NULL, 10));
     accounts = words + 2;
     say_library();
     if (strcmp(what, "both") == 0) {

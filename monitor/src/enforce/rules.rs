@@ -145,10 +145,13 @@ pub struct Evaluation {
 
 type Key = (Rule, Holder, String);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     first: Duration,
     observations: u32,
+    last: Duration,
+    /// The processes that were there the last time.
+    processes: BTreeSet<ProcessId>,
 }
 
 /// Decides, from one observation after the other.
@@ -156,6 +159,8 @@ struct Pending {
 pub struct Evaluator {
     bounds: Bounds,
     pending: BTreeMap<Key, Pending>,
+    /// When the last observation was.
+    last: Option<Duration>,
     figures: Figures,
 }
 
@@ -177,7 +182,13 @@ impl Evaluator {
     ) -> Evaluation {
         self.figures.note(observation, &self.bounds);
         let mut evaluation = Evaluation::default();
+        let last = self.last.replace(observation.at);
+        let remembered = self.bounds.remembered.max(3 * settings.interval);
         let mut before = std::mem::take(&mut self.pending);
+        before.retain(|(rule, ..), entry| {
+            let is_remembered = observation.at.saturating_sub(entry.last) <= remembered;
+            Some(entry.last) == last || (*rule == Rule::Memory && is_remembered)
+        });
         for violation in self.violations(observation) {
             if violation.rule.consequence(settings) == Consequence::None {
                 continue;
@@ -187,11 +198,23 @@ impl Evaluator {
                 violation.holder.clone(),
                 violation.gpu.clone(),
             );
-            let mut entry = before.remove(&key).unwrap_or(Pending {
+            let there = tenant_of(&violation, observation);
+            let goes_on = |entry: &Pending| {
+                let comes_again = || there.is_some_and(|it| self.has_come_again(it, entry));
+                Some(entry.last) == last || comes_again()
+            };
+            let mut entry = before.remove(&key).filter(goes_on).unwrap_or(Pending {
                 first: observation.at,
                 observations: 0,
+                last: observation.at,
+                processes: BTreeSet::new(),
             });
             entry.observations += 1;
+            entry.last = observation.at;
+            entry.processes = there
+                .into_iter()
+                .flat_map(|it| it.processes.iter().map(|process| process.id))
+                .collect();
             let grace = match violation.rule {
                 Rule::Memory if !again.contains(&violation.holder) => settings.grace,
                 _ => Duration::ZERO,
@@ -209,6 +232,9 @@ impl Evaluator {
             }
             self.pending.insert(key, entry);
         }
+        for (key, entry) in before {
+            self.pending.entry(key).or_insert(entry);
+        }
         let is_suspect = |tenant: &Tenant| {
             self.figures.is_suspect(tenant) && !self.is_violated(Rule::Seat, tenant)
         };
@@ -219,9 +245,7 @@ impl Evaluator {
     /// Those processes of a violation that a later observation shows to be where they were, for the same reason. How busy they
     /// are does not count: a moment later nothing new is known of that.
     pub fn confirmed(&self, violation: &Violation, observation: &Observation) -> Vec<ProcessId> {
-        let is_it =
-            |tenant: &&Tenant| tenant.holder == violation.holder && tenant.gpu == violation.gpu;
-        let Some(tenant) = observation.tenants.iter().find(is_it) else {
+        let Some(tenant) = tenant_of(violation, observation) else {
             return Vec::new();
         };
         let there: BTreeSet<ProcessId> = match violation.rule {
@@ -233,6 +257,20 @@ impl Evaluator {
         };
         let processes = violation.processes.iter().copied();
         processes.filter(|id| there.contains(id)).collect()
+    }
+
+    /// Whether a job has too much memory again, after a pause. One whose processes follow each other can be seen with two of them,
+    /// but not with the same two: so either these, or one process alone has too much.
+    fn has_come_again(&self, tenant: &Tenant, before: &Pending) -> bool {
+        let Claim::Slice { memory, .. } = tenant.claim else {
+            return false;
+        };
+        let most = self.bounds.most(memory);
+        let same = tenant.processes.iter();
+        let same = same.filter(|it| before.processes.contains(&it.id));
+        let of_same: u64 = same.filter_map(|it| it.memory).sum();
+        let mut alone = tenant.processes.iter().filter_map(|it| it.memory);
+        of_same > most || alone.any(|memory| memory > most)
     }
 
     /// All that is wrong in an observation.
@@ -342,6 +380,12 @@ impl Evaluator {
             limit,
         }
     }
+}
+
+/// Whose violation it is, as a later observation has it.
+fn tenant_of<'a>(violation: &Violation, observation: &'a Observation) -> Option<&'a Tenant> {
+    let mut tenants = observation.tenants.iter();
+    tenants.find(|tenant| tenant.holder == violation.holder && tenant.gpu == violation.gpu)
 }
 
 /// The processes without which the rest is within the limit: first those without a seat, each time the largest first. All

@@ -96,10 +96,19 @@ fn an_escape_is_ended_and_its_neighbour_lives(slurm: Slurm) -> Result<()> {
     let daemon = daemon(node)?;
     let own = [WORKS.to_owned(), "./views hold 9000".into()];
     let neighbour = start(&cluster, "bob", QUARTER, &own)?;
-    // Beside her own honest work: one works, one holds more than the slice.
-    let hers = [WORKS.into(), escaped(WORKS), escaped("./views hold 20000")];
+    // Beside her own honest work: one works, one holds more than the slice, one now and then.
+    let hers = [
+        WORKS.into(),
+        escaped(WORKS),
+        escaped("./views hold 20000"),
+        escaped("./views bursts 14000"),
+    ];
     let job = start(&cluster, "alice", QUARTER, &hers)?;
-    for (number, what) in [(1, "work without a seat"), (2, "memory")] {
+    for (number, what) in [
+        (1, "work without a seat"),
+        (2, "memory"),
+        (3, "memory in bursts"),
+    ] {
         let (status, time) = end_of(&cluster, "alice", job, number)?;
         println!("{what}: ended after {time} ms, of its start");
         ensure!(is_ended(status), "{status}");

@@ -198,9 +198,9 @@ fn a_burst_within_the_grace_is_left_alone() {
     };
     let over = || vec![slice(12, vec![process(1, 11_000)])];
     let within = || vec![slice(12, vec![process(1, 9000)])];
-    // Two seconds less half a second, then nothing, then all of it again.
+    // Two seconds less half a second, then nothing for long, then all of it again.
     let mut observations: Vec<_> = (0..4).map(|_| over()).collect();
-    observations.push(within());
+    observations.extend((0..11).map(|_| within()));
     observations.extend((0..4).map(|_| over()));
     let evaluations = judged(&settings, observations);
     assert!(evaluations.iter().all(Vec::is_empty), "{evaluations:?}");
@@ -209,6 +209,28 @@ fn a_burst_within_the_grace_is_left_alone() {
     assert_eq!(evaluations[3], []);
     assert_eq!(evaluations[4], ended);
     assert_eq!(evaluations[5], ended);
+}
+
+#[test]
+fn memory_that_is_given_back_between_looks_counts_when_it_comes_again() {
+    let over = |pids: [u32; 2], mib| vec![slice(12, pids.map(|pid| process(pid, mib)).into())];
+    let within = || vec![slice(12, vec![process(1, 9000)])];
+    let ended = |settings: &Monitor, again| {
+        let evaluations = judged(
+            settings,
+            vec![over([1, 2], 6000), within(), within(), again],
+        );
+        !evaluations[3].is_empty()
+    };
+    assert!(ended(&all(), over([1, 2], 6000)));
+    assert!(ended(&all(), vec![slice(12, vec![process(7, 11_000)])]));
+    // A process was still in the list, and another one is now.
+    assert!(!ended(&all(), over([2, 3], 6000)));
+    let patient = Monitor {
+        grace: Duration::from_secs(2),
+        ..all()
+    };
+    assert!(!ended(&patient, over([1, 2], 6000)));
 }
 
 #[test]
