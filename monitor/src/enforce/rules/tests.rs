@@ -233,6 +233,61 @@ fn memory_that_is_given_back_between_looks_counts_when_it_comes_again() {
     assert!(!ended(&patient, over([1, 2], 6000)));
 }
 
+/// After how many ms a job is ended that has too much memory for this part of each second, if looks come in these times; `None` if it
+/// is not in a minute.
+fn ended_after(percent: u64, mut until_next: impl FnMut() -> u64) -> Option<u64> {
+    let mut evaluator = Evaluator::default();
+    let mut at = until_next();
+    while at < 60_000 {
+        let mib = if at % 1000 < 10 * percent {
+            11_000
+        } else {
+            9000
+        };
+        let seen = observation(at, vec![slice(12, vec![process(1, mib)])]);
+        let evaluation = evaluator.evaluate(&seen, &all(), &BTreeSet::new());
+        if !evaluation.violations.is_empty() {
+            return Some(at);
+        }
+        let next = until_next();
+        at += if evaluation.is_in_doubt {
+            next.min(500)
+        } else {
+            next
+        };
+    }
+    None
+}
+
+#[test]
+fn memory_in_bursts_between_looks_is_seen() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for (percent, most) in [(80, 6), (50, 12), (20, 60)] {
+        let mut times: Vec<_> = (0..1000)
+            .map(|_| {
+                let wait = || (-1000.0_f64 * random.f64().max(1e-9).ln()).min(3000.0) as u64;
+                ended_after(percent, wait).unwrap_or(u64::MAX)
+            })
+            .collect();
+        times.sort_unstable();
+        println!(
+            "{percent} %: half within {} ms, 95 % within {} ms",
+            times[500], times[950]
+        );
+        assert!(times[950] < 1000 * most, "{percent}: {}", times[950]);
+    }
+    // Regular looks never see it.
+    let mut first = true;
+    let regular = || {
+        if std::mem::take(&mut first) {
+            900
+        } else {
+            1000
+        }
+    };
+    assert_eq!(ended_after(80, regular), None);
+}
+
 #[test]
 fn who_was_ended_before_has_no_grace() {
     let settings = Monitor {
