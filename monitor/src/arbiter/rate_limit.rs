@@ -1,8 +1,9 @@
-//! The limit to how often a job may wake the arbiter.
+//! The limits to how often a job may wake the arbiter, and tell of other channels.
 //!
 //! Each wake-up has a thread of the arbiter read the job's page. A job that wakes it without need would take a core,
 //! and keep the arbiter from other jobs. So each job has a limited part of the arbiter's time. The thread sleeps until the
-//! wake-ups so far are paid for, and then reads all that came meanwhile at once.
+//! wake-ups so far are paid for, and then reads all that came meanwhile at once. The same holds of the time in which the driver is asked
+//! whose channels are that a process tells of anew. What is asked because channels were held costs a job nothing.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,9 +20,19 @@ const SAVINGS: Nanos = 10_000_000;
 /// The shortest wait: to sleep and wake each time would cost more than to look.
 const REST: Nanos = 1_000_000;
 
-/// The account that the seats of one job at a GPU share: when all of their wake-ups are paid for.
+/// The most that it can save for channels: a second of the time, in which thousands of processes can have their first ones proven.
+const SAVINGS_FOR_CHANNELS: Nanos = PARTS * 1_000_000_000;
+/// What a proof costs beside the time in which the driver is asked.
+const PROOF: Nanos = 100_000;
+
+/// The account that the seats of one job at a GPU share.
 #[derive(Debug, Default)]
-pub(super) struct RateLimit(AtomicI64);
+pub(super) struct RateLimit {
+    /// When all of their wake-ups are paid for.
+    wakes: AtomicI64,
+    /// When all that they told of anew is.
+    proofs: AtomicI64,
+}
 
 impl RateLimit {
     /// One of the job's `seats` seats wakes its thread. Tells for how long no thread listens there.
@@ -31,10 +42,22 @@ impl RateLimit {
         let begins = |paid: Nanos| paid.max(now - SAVINGS);
         let next = |paid| Some(begins(paid).saturating_add(cost.saturating_mul(PARTS)));
         // It is a sum and nothing else depends on it; and it always has a next.
-        let paid = self.0.fetch_update(Relaxed, Relaxed, next);
+        let paid = self.wakes.fetch_update(Relaxed, Relaxed, next);
         let wait = begins(paid.unwrap_or_else(|paid| paid)) - now;
         let wait = if wait > 0 { wait.max(REST) } else { 0 };
         Duration::from_nanos(u64::try_from(wait).unwrap_or(0))
+    }
+
+    /// To ask the driver for channels that a process told of anew took so long.
+    pub(super) fn pay_for_proof(&self, now: Nanos, took: Nanos) {
+        let cost = took.saturating_add(PROOF).saturating_mul(PARTS);
+        let next = |paid: Nanos| Some(paid.max(now - SAVINGS_FOR_CHANNELS).saturating_add(cost));
+        let _ = self.proofs.fetch_update(Relaxed, Relaxed, next);
+    }
+
+    /// For how long no more of these are to be proven.
+    pub(super) fn until_proof(&self, now: Nanos) -> Nanos {
+        (self.proofs.load(Relaxed) - now).max(0)
     }
 }
 
@@ -89,5 +112,29 @@ mod tests {
         assert!(last > Duration::from_millis(100) && last < Duration::from_millis(400));
         let rested = now + Nanos::try_from(last.as_nanos()).unwrap() + SAVINGS;
         assert_eq!(limit.wake(rested, 512), Duration::ZERO);
+    }
+
+    #[test]
+    fn who_tells_anew_without_pause_has_a_twentieth() {
+        for seats in [1, 16, 64] {
+            let limit = RateLimit::default();
+            let mut next = vec![1_000_000 * MS; seats];
+            let (end, mut busy) = (next[0] + 60_000 * MS, 0);
+            while let Some(tells) = next.iter_mut().min().filter(|it| **it < end) {
+                let wait = limit.until_proof(*tells);
+                *tells += wait.max(20 * MS);
+                if wait == 0 {
+                    limit.pay_for_proof(*tells, 4 * MS);
+                    busy += 4 * MS + PROOF;
+                }
+            }
+            // A second that was saved, and what all ask for in the same moment.
+            let most = 1000 * MS + 3000 * MS + seats as Nanos * (4 * MS + PROOF);
+            assert!(busy <= most, "{seats}: {busy}");
+            // An honest job pays nothing that it would notice: 64 processes tell of ten sets of channels each when they begin.
+            let limit = RateLimit::default();
+            (0..640).for_each(|_| limit.pay_for_proof(1_000_000 * MS, MS));
+            assert_eq!(limit.until_proof(1_000_000 * MS), 0);
+        }
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct Session {
     user: Arc<Borrower>,
 }
 
+/// The longest time for which nothing is done for a process that told of more than its job has paid for.
+const LONGEST_REST: Nanos = 50_000_000;
 /// Channels are not proven more often than this.
 const PAUSE: Nanos = 20_000_000;
 
@@ -281,10 +283,21 @@ impl Session {
         if is_new || unproven != 0 || is_other {
             // It may change them as often as it likes.
             let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
+            let is_asked = unproven != 0 || is_other;
+            let unpaid = if is_asked {
+                0
+            } else {
+                self.wake_limit.until_proof(now())
+            };
+            let rest = rest.max(unpaid.min(LONGEST_REST));
             std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
             // Until all groups have it.
             self.has_slice.fetch_min(slice, SeqCst);
-            let (channels, is_set) = match self.prove(slice) {
+            if unpaid > LONGEST_REST {
+                // What is held meanwhile can be proven. The page's version still is another one.
+                return self.page.wake();
+            }
+            let (channels, is_set) = match self.prove(slice, is_asked) {
                 Ok(proved) => proved,
                 // If the driver is busy, the next wake-up tries again.
                 Err(NoAnswer::Passing) => return,
@@ -315,7 +328,7 @@ impl Session {
 
     /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
     /// process's own file. Sets this slice, unless it is 0, and tells whether no group has another.
-    fn prove(&self, slice: u64) -> Result<(Channels, bool), NoAnswer> {
+    fn prove(&self, slice: u64, is_free_of_charge: bool) -> Result<(Channels, bool), NoAnswer> {
         let not = |why| Ok((Channels::Not(why), true));
         if self.is_unruly.load(SeqCst) {
             return not(NotSteered::Runs);
@@ -355,6 +368,10 @@ impl Session {
             slice,
         };
         let answer = self.user.ask(process, &question)?;
+        if !is_free_of_charge {
+            let took = Nanos::try_from(answer.took).unwrap_or(Nanos::MAX);
+            self.wake_limit.pay_for_proof(now(), took);
+        }
         if answer.is_new {
             self.has_new_slice.store(true, SeqCst);
         }
