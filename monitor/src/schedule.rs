@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod book;
+pub mod excess;
 pub mod gangs;
 pub mod shares;
 mod types;

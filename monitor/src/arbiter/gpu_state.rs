@@ -215,6 +215,7 @@ impl GpuState {
             sharing: self.sharing(),
             book: self.book.clone(),
             tenants: self.tenants(),
+            excess: self.steering.excess(),
         }
     }
 
@@ -374,6 +375,7 @@ impl GpuState {
             process: session.pid,
             is_steered: self.not_steered(now, seat.job, session).is_none(),
             wants_gpu: session.page.wants_gpu(),
+            is_old: session.is_old,
             pending: session.new_pending(),
             slice: session.shortest_slice(),
             has_new_slice: session.has_new_slice(),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::clock::now;
 use super::scheduler::{Held, Scheduler};
 use super::switch_log::{CHANGING, Stays};
+use crate::schedule::excess::{Excess, Use};
 use crate::schedule::gangs::{Phase, Standing};
 use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
 use crate::schedule::{Book, Job, Nanos};
@@ -24,6 +25,8 @@ pub(super) struct SeatState {
     /// Whether it can be held, or is about to tell how.
     pub(super) is_steered: bool,
     pub(super) wants_gpu: bool,
+    /// Whether its library was there before an upgrade.
+    pub(super) is_old: bool,
     /// For how long it had work since the last time.
     pub(super) pending: Nanos,
     /// The shortest time slice that it had since the last time, in microseconds; 0 for the driver's own.
@@ -57,6 +60,7 @@ pub(super) struct Steering {
     seated: BTreeMap<u32, Job>,
     /// Whether the channels that run changed since the last look.
     has_changed: bool,
+    excess: Excess,
 }
 
 impl Steering {
@@ -68,6 +72,7 @@ impl Steering {
             next: None,
             seated: BTreeMap::new(),
             has_changed: false,
+            excess: Excess::default(),
         }
     }
 
@@ -110,6 +115,7 @@ impl Steering {
         unseated: &BTreeMap<u32, Unseated>,
     ) -> Look {
         let mut observed: BTreeMap<Job, Observed> = BTreeMap::new();
+        let mut loose: BTreeMap<Job, BTreeSet<u32>> = BTreeMap::new();
         for (process, of) in unseated {
             let has_seat = seats.iter().any(|one| one.process == *process);
             let Some(stays) = processes.get(process).filter(|_| !has_seat) else {
@@ -121,6 +127,7 @@ impl Steering {
                 self.remove(of.job);
             }
             observed.entry(of.job).or_default().unseated += stays.resident;
+            loose.entry(of.job).or_default().insert(*process);
         }
         let seated: BTreeMap<u32, Job> = seats.iter().map(|one| (one.process, one.job)).collect();
         let left = std::mem::replace(&mut self.seated, seated);
@@ -142,6 +149,10 @@ impl Steering {
             let stays = processes.get(&one.process);
             if !one.is_steered {
                 place.unseated += stays.map_or(0, |it| it.resident);
+                // A program that began before an upgrade cannot help what its library is.
+                if stays.is_some() && !one.is_old {
+                    loose.entry(one.job).or_default().insert(one.process);
+                }
                 continue;
             }
             place.wants_gpu |= one.wants_gpu;
@@ -169,9 +180,34 @@ impl Steering {
         }
         self.sharing.note_others(change, unclaimed);
         let now = self.advance(now);
+        self.note_excess(now, &observed, loose);
         let look = self.sharing.look(now, &observed);
         self.next = look.next;
         look
+    }
+
+    fn note_excess(
+        &mut self,
+        now: Nanos,
+        observed: &BTreeMap<Job, Observed>,
+        mut loose: BTreeMap<Job, BTreeSet<u32>>,
+    ) {
+        let uses = observed.iter().filter_map(|(&job, by)| {
+            let by = Use {
+                share: self.sharing.share(job)?,
+                had: by.resident + by.unseated,
+                wants_gpu: by.wants_gpu,
+                loose: loose.remove(&job).unwrap_or_default(),
+            };
+            Some((job, by))
+        });
+        let uses = uses.collect();
+        self.excess.note(now, uses);
+    }
+
+    /// See [`Excess::found`].
+    pub(super) fn excess(&self) -> BTreeMap<Job, BTreeSet<u32>> {
+        self.excess.found()
     }
 
     /// See [`Sharing::standings`].
@@ -186,6 +222,7 @@ impl Steering {
 
     /// Charges each job for the time in which it had work, as its processes say. No job is held.
     pub(super) fn count(&mut self, now: Nanos, seats: &[SeatState]) {
+        self.excess.clear();
         let mut observed: BTreeMap<Job, Observed> = BTreeMap::new();
         for one in seats {
             observed.entry(one.job).or_default().unseated += one.pending;

@@ -78,6 +78,8 @@ pub struct Account {
     pub book: Book,
     /// The jobs with processes.
     pub tenants: Vec<Tenant>,
+    /// The jobs that have more than their share for long, and their processes that cannot be held.
+    pub excess: BTreeMap<Job, BTreeSet<u32>>,
 }
 
 /// How jobs share a GPU just now.
@@ -96,16 +98,16 @@ pub struct Seats {
     pub given: BTreeSet<(GpuId, u32)>,
     /// Processes that asked for one in the last minute and got none, through no fault of their user's.
     pub refused: BTreeSet<u32>,
-    /// The time that each job was charged at each GPU.
-    pub charged: BTreeMap<(GpuId, Job), Nanos>,
+    /// The processes at each GPU that cannot be held, of jobs that have more than their share for long.
+    pub excess: BTreeSet<(GpuId, u32)>,
 }
 
 impl Seats {
     /// Adds those at a GPU.
-    pub fn add(&mut self, id: GpuId, mut account: Account) {
+    pub fn add(&mut self, id: GpuId, account: Account) {
+        let excess = account.excess.into_values().flatten();
+        self.excess.extend(excess.map(|pid| (id, pid)));
         for tenant in account.tenants {
-            let charged = account.book.of(tenant.job).charged;
-            self.charged.insert((id, tenant.job), charged);
             let members = tenant.members.iter().map(|member| (id, member.pid));
             self.given.extend(members);
         }

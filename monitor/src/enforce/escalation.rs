@@ -244,6 +244,7 @@ mod tests {
             memory: None,
             busy: 0,
             seat: Seat::None,
+            is_excess: false,
             exempt: None,
         };
         let tenant = Tenant {
@@ -254,7 +255,6 @@ mod tests {
             claim: Claim::Whole,
             is_assigned: None,
             memory: None,
-            charged: None,
             processes: pids.iter().map(process).collect(),
         };
         Observation {

@@ -80,6 +80,8 @@ pub struct Process {
     pub busy: u32,
     /// Its seat.
     pub seat: Seat,
+    /// Whether it cannot be held, and its job has had more than its share for long.
+    pub is_excess: bool,
     /// Why it is not to be ended.
     pub exempt: Option<Exempt>,
 }
@@ -101,8 +103,6 @@ pub struct Tenant {
     pub is_assigned: Option<bool>,
     /// The memory of its processes together, in bytes; `None` where that was not measured.
     pub memory: Option<u64>,
-    /// The GPU time that the arbiter charged it in all; `None` where the arbiter does not know it.
-    pub charged: Option<Duration>,
     /// Its processes there.
     pub processes: Vec<Process>,
 }

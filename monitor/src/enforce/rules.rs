@@ -7,8 +7,6 @@ mod figures;
 #[cfg(test)]
 mod honest_tests;
 #[cfg(test)]
-mod programs_tests;
-#[cfg(test)]
 mod tests;
 
 use crate::enforce::observation::{Claim, Holder, Observation, ProcessId, Tenant};
@@ -33,7 +31,7 @@ pub enum Rule {
     OutsideJobs,
     /// Memory is in no process's figure, and processes of slices have the driver open without a context.
     NoFigure,
-    /// A slice used far more of a GPU's time than it was charged.
+    /// A slice has more of a GPU's time than its share, by processes that cannot be held.
     Time,
 }
 
@@ -71,7 +69,7 @@ impl Rule {
             Self::NoConf => "a job without limits of its own on a GPU",
             Self::OutsideJobs => "GPU use outside every job",
             Self::NoFigure => "memory that no process's figure shows; these processes may keep it",
-            Self::Time => "far more GPU time than was charged",
+            Self::Time => "more GPU time than its share, and it cannot be held",
         }
     }
 
@@ -79,13 +77,13 @@ impl Rule {
     pub fn consequence(self, settings: &Monitor) -> Consequence {
         let least = match self {
             Self::Memory => End::Memory,
-            Self::Seat | Self::OtherGpu | Self::NoConf => End::All,
+            Self::Seat | Self::OtherGpu | Self::NoConf | Self::Time => End::All,
             Self::OutsideJobs => match settings.outside_jobs {
                 OutsideJobs::Allow => return Consequence::None,
                 OutsideJobs::Report => return Consequence::Report,
                 OutsideJobs::End => End::All,
             },
-            Self::NoFigure | Self::Time => return Consequence::Report,
+            Self::NoFigure => return Consequence::Report,
         };
         let is_ended = match settings.end {
             End::No => false,
@@ -329,7 +327,7 @@ impl Evaluator {
                 Claim::Slice {
                     has_seats: true, ..
                 },
-            ) => self.figures.is_far_beyond(&tenant.holder, &tenant.gpu),
+            ) => tenant.processes.iter().any(|it| it.is_excess),
             // Holders that may keep memory in no process's figure are not on the GPU.
             _ => false,
         }
@@ -354,12 +352,16 @@ impl Evaluator {
                 let users = tenant.processes.iter().filter(|it| it.exempt.is_none());
                 users.collect()
             }
+            Rule::Time => {
+                let excess = tenant.processes.iter().filter(|it| it.is_excess);
+                excess.collect()
+            }
             _ => tenant.processes.iter().collect(),
         };
         let processes = match rule {
             Rule::Memory => to_fit(tenant, limit.unwrap_or(0)),
-            Rule::NoFigure | Rule::Time => Vec::new(),
-            Rule::Seat | Rule::OtherGpu | Rule::NoConf | Rule::OutsideJobs => {
+            Rule::NoFigure => Vec::new(),
+            Rule::Seat | Rule::OtherGpu | Rule::NoConf | Rule::OutsideJobs | Rule::Time => {
                 // A desktop outside every job is left alone.
                 let counts = |computes| computes || rule != Rule::OutsideJobs;
                 concerned

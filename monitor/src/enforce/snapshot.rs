@@ -62,11 +62,9 @@ impl Snapshot<'_> {
         let report = &self.sample.report;
         let given = self.seats.given.iter();
         let given: BTreeSet<(String, u32)> = given.map(|&(id, pid)| (uuid(id), pid)).collect();
-        let charged = self.seats.charged.iter();
-        let charged: BTreeMap<(String, schedule::Job), schedule::Nanos> = charged
-            .map(|(&(id, job), &time)| ((uuid(id), job), time))
-            .collect();
-        let known = Known { given, charged };
+        let excess = self.seats.excess.iter();
+        let excess: BTreeSet<(String, u32)> = excess.map(|&(id, pid)| (uuid(id), pid)).collect();
+        let known = Known { given, excess };
         let jobs = report.jobs.iter().flat_map(|job| {
             let gpus = job.gpus.iter();
             let known = &known;
@@ -98,7 +96,7 @@ impl Snapshot<'_> {
         }
         let claim = claim(job.conf, conf);
         // Also those that have another user than the job, as in containers: the kernel says whose job they are.
-        let processes = self.processes(index, &gpu.holding.pids, |pid, uid, began| {
+        let mut processes = self.processes(index, &gpu.holding.pids, |pid, uid, began| {
             let is_judged = matches!(
                 claim,
                 Claim::Slice {
@@ -119,9 +117,9 @@ impl Snapshot<'_> {
                 Seat::Expected
             }
         });
-        let charged = job
-            .job
-            .and_then(|id| known.charged.get(&(uuid.clone(), schedule::Job(id))));
+        for process in &mut processes {
+            process.is_excess = known.excess.contains(&(uuid.clone(), process.id.pid));
+        }
         let about = job.job.and_then(|id| self.sample.confs.about.get(&id));
         Some(Tenant {
             holder,
@@ -129,7 +127,6 @@ impl Snapshot<'_> {
             uid: job.uid,
             is_assigned: gpu.assigned,
             memory: gpu.holding.memory_bytes,
-            charged: charged.map(|&time| Duration::from_nanos(u64::try_from(time).unwrap_or(0))),
             claim,
             processes,
             gpu: uuid,
@@ -159,7 +156,6 @@ impl Snapshot<'_> {
                 claim: Claim::OutsideJobs,
                 is_assigned: None,
                 memory: holding.memory_bytes,
-                charged: None,
                 processes,
             })
         });
@@ -220,6 +216,7 @@ impl Snapshot<'_> {
                 memory: process.memory_bytes,
                 busy: busy.copied().unwrap_or(0),
                 seat: seat(pid, *uid, *began),
+                is_excess: false,
                 exempt,
             })
         });
@@ -230,7 +227,7 @@ impl Snapshot<'_> {
 /// The arbiter's knowledge, by the GPU's UUID.
 struct Known {
     given: BTreeSet<(String, u32)>,
-    charged: BTreeMap<(String, schedule::Job), schedule::Nanos>,
+    excess: BTreeSet<(String, u32)>,
 }
 
 fn claim(kind: Conf, conf: Option<&JobConf>) -> Claim {

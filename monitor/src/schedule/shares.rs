@@ -263,6 +263,11 @@ impl Sharing {
         self.jobs.get(&job).map(|state| state.credit)
     }
 
+    /// The share of a job that is known.
+    pub fn share(&self, job: Job) -> Option<Share> {
+        self.jobs.get(&job).map(|state| state.share)
+    }
+
     /// Takes the sums of all jobs that were here since they were last taken.
     pub fn take_book(&mut self) -> Book {
         std::mem::take(&mut self.book)

@@ -275,6 +275,13 @@ fn a_process_that_cannot_be_steered_leaves_others_steered() {
     wait_until("its job pays", || charged(&gpu, 1) - before > 50_000_000);
     assert!(!device.waits(second_channel) && is_free(&second));
     assert_eq!(charged(&gpu, 2), 0);
+    let begun = Instant::now();
+    wait_until("it is found to have too much", || {
+        !gpu.account().excess.is_empty()
+    });
+    assert!(begun.elapsed() > Duration::from_secs(5));
+    let of_first = BTreeMap::from([(Job(1), [pid(3)].into())]);
+    assert_eq!(gpu.account().excess, of_first);
     gpu.end();
 }
 

@@ -18,12 +18,6 @@ pub struct Bounds {
     pub seen_for: Duration,
     /// In how many observations in a row.
     pub observations: u32,
-    /// Time on a GPU is compared with what was charged in this window.
-    pub window: Duration,
-    /// Time is far more than was charged if it is this many times that, and the next field more.
-    pub times_charged: u32,
-    /// A percentage of the window.
-    pub percent_beyond: u32,
 }
 
 impl Default for Bounds {
@@ -35,9 +29,6 @@ impl Default for Bounds {
             remembered: Duration::from_secs(5),
             seen_for: Duration::from_millis(300),
             observations: 2,
-            window: Duration::from_secs(60),
-            times_charged: 2,
-            percent_beyond: 10,
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The figures that take more than two observations: which processes worked without a seat, and how much of a GPU's time a
-//! job had.
+//! The figures that take more than two observations: which processes worked without a seat.
 
 use crate::enforce::observation::{Holder, Observation, Process, ProcessId, Seat, Tenant};
 use crate::enforce::rules::bounds::Bounds;
@@ -9,52 +8,14 @@ use std::time::Duration;
 /// The sums over the observations so far.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    last: Option<Duration>,
     /// When each process was first seen on each GPU.
     known: BTreeMap<(ProcessId, String), Duration>,
     /// The processes that were busy on each GPU without a seat and got none since, and when.
     worked: BTreeMap<(Holder, String), Vec<(Duration, ProcessId)>>,
-    spent: BTreeMap<(Holder, String), Spent>,
-}
-
-/// A job's time on a GPU.
-#[derive(Clone, Copy, Debug)]
-struct Spent {
-    /// When this window began.
-    since: Duration,
-    /// The job's charge by then.
-    charged: Duration,
-    /// Its use in this window.
-    had: Duration,
-    /// For how many windows in a row it had far more than it was charged.
-    windows: u32,
 }
 
 impl Figures {
     pub(super) fn note(&mut self, observation: &Observation, bounds: &Bounds) {
-        let since = self.last.replace(observation.at).unwrap_or(observation.at);
-        let time = observation.at.saturating_sub(since);
-        self.note_work(observation, bounds);
-        let mut spent = std::mem::take(&mut self.spent);
-        for tenant in &observation.tenants {
-            let Some(charged) = tenant.charged else {
-                continue;
-            };
-            let key = (tenant.holder.clone(), tenant.gpu.clone());
-            let mut so_far = spent.remove(&key).unwrap_or(Spent {
-                since: observation.at,
-                charged,
-                had: Duration::ZERO,
-                windows: 0,
-            });
-            let busy = tenant.processes.iter().map(|process| process.busy);
-            so_far.had += time * busy.sum::<u32>().min(100) / 100;
-            so_far.close(observation.at, charged, bounds);
-            self.spent.insert(key, so_far);
-        }
-    }
-
-    fn note_work(&mut self, observation: &Observation, bounds: &Bounds) {
         let mut before = std::mem::take(&mut self.known);
         for tenant in &observation.tenants {
             for process in &tenant.processes {
@@ -108,26 +69,5 @@ impl Figures {
     /// Whether a process was among them.
     pub(super) fn has_worked(&self, tenant: &Tenant, id: ProcessId) -> bool {
         self.worked(tenant).iter().any(|&(_, other)| other == id)
-    }
-
-    /// Whether a job had far more than it was charged, in the last two windows.
-    pub(super) fn is_far_beyond(&self, holder: &Holder, gpu: &str) -> bool {
-        let spent = self.spent.get(&(holder.clone(), gpu.to_owned()));
-        spent.is_some_and(|spent| spent.windows >= 2)
-    }
-}
-
-impl Spent {
-    /// Ends the window if it is time.
-    fn close(&mut self, now: Duration, charged: Duration, bounds: &Bounds) {
-        let window = now.saturating_sub(self.since);
-        if window < bounds.window {
-            return;
-        }
-        // A job that Slurm starts anew may begin at zero.
-        let paid = charged.saturating_sub(self.charged);
-        let most = paid * bounds.times_charged + window * bounds.percent_beyond / 100;
-        self.windows = if self.had > most { self.windows + 1 } else { 0 };
-        (self.since, self.charged, self.had) = (now, charged, Duration::ZERO);
     }
 }

@@ -19,6 +19,7 @@ pub(super) fn process(pid: u32, mib: u64) -> Process {
         memory: Some(mib * MIB),
         busy: 0,
         seat: Seat::Given,
+        is_excess: false,
         exempt: None,
     }
 }
@@ -45,7 +46,6 @@ pub(super) fn slice(job: u32, processes: Vec<Process>) -> Tenant {
         },
         is_assigned: Some(true),
         memory: Some(memory.sum()),
-        charged: Some(Duration::ZERO),
         processes,
     }
 }
@@ -437,12 +437,10 @@ fn each_setting_ends_what_it_says() {
     ] {
         let settings = Monitor { end, ..all() };
         assert_eq!(Rule::Memory.consequence(&settings), memory);
-        for rule in [Rule::Seat, Rule::OtherGpu, Rule::NoConf] {
+        for rule in [Rule::Seat, Rule::OtherGpu, Rule::NoConf, Rule::Time] {
             assert_eq!(rule.consequence(&settings), seat);
         }
-        for rule in [Rule::NoFigure, Rule::Time] {
-            assert_eq!(rule.consequence(&settings), Report);
-        }
+        assert_eq!(Rule::NoFigure.consequence(&settings), Report);
     }
 }
 
@@ -473,33 +471,23 @@ fn memory_in_no_figure_is_told_with_those_that_may_keep_it() {
     assert_eq!(told[0].processes, []);
 }
 
-/// The minutes after which a job is told of. It has this part of a GPU, and each second it is charged this part of a second.
-fn told_after(busy: u32, charged: f64) -> Option<u64> {
-    let mut evaluator = Evaluator::default();
-    let none = BTreeSet::new();
-    let told = (0..600).find(|&second| {
-        let mut tenant = slice(
-            12,
-            vec![Process {
-                busy,
-                ..process(1, 100)
-            }],
-        );
-        tenant.charged = Some(Duration::from_secs(second).mul_f64(charged));
-        let evaluation =
-            evaluator.evaluate(&observation(second * 1000, vec![tenant]), &all(), &none);
-        evaluation.violations.iter().any(|it| it.rule == Rule::Time)
-    });
-    told.map(|second| second / 60)
-}
-
 #[test]
-fn far_more_time_than_was_charged_is_told() {
-    assert_eq!(told_after(100, 0.25), Some(2));
-    assert_eq!(told_after(20, 0.0), Some(2));
-    for (busy, charged) in [(100, 1.0), (100, 0.5), (50, 0.25), (8, 0.0), (0, 0.0)] {
-        assert_eq!(told_after(busy, charged), None, "{busy} {charged}");
-    }
+fn who_has_more_time_than_its_share_and_cannot_be_held_is_ended() {
+    let excess = Process {
+        is_excess: true,
+        ..process(2, 100)
+    };
+    let tenant = slice(12, vec![process(1, 100), excess]);
+    assert_eq!(thrice(&all(), &tenant), [(Rule::Time, vec![2])]);
+    // An MPS server of the site's works for all of its clients.
+    let server = Process {
+        exempt: Some(Exempt::Mps),
+        ..excess
+    };
+    assert_eq!(
+        thrice(&all(), &slice(12, vec![server])),
+        [(Rule::Time, vec![])]
+    );
 }
 
 #[test]

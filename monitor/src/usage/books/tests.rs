@@ -97,6 +97,7 @@ fn accounts(jobs: &[(u32, Nanos, Nanos)], wants_gpu: bool) -> BTreeMap<GpuId, Ac
         known_for: Duration::from_secs(100),
         sharing: Sharing::Scheduler,
         book,
+        excess: BTreeMap::new(),
         tenants: jobs.last().map(tenant).into_iter().collect(),
     };
     [(GPU, account)].into()
