@@ -20,7 +20,7 @@ use super::clock::now;
 use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::rate_limit::RateLimit;
-use super::scheduler::{Held, Scheduler};
+use super::scheduler::Scheduler;
 use super::session::Session;
 use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
@@ -421,11 +421,7 @@ impl GpuState {
         self.steering.set_phase(phase);
         for &job in &look.escaped {
             let runs = self.of_job(job).filter(|it| has_worked(it.pid));
-            // A driver that was busy may not have taken the call yet.
-            let waiting = &self.scheduler.waiting;
-            let is_held = |it: &&Arc<Session>| it.known().iter().all(|one| waiting.contains(one));
             let runs = runs.filter(|session| self.can_hold(job, session));
-            let runs = runs.filter(is_held);
             runs.for_each(|session| session.cannot_be_held());
         }
         for &(job, slice) in &look.slices {
@@ -465,14 +461,17 @@ impl GpuState {
     /// Lets the channels wait of those jobs that are to, and no others.
     fn hold(&mut self) {
         let sessions = self.sessions.iter();
-        let held: Vec<&Arc<Session>> = sessions
+        let held: Vec<(Job, Arc<Session>)> = sessions
             .filter(|(seat, session)| self.is_held(seat.job) && self.can_hold(seat.job, session))
-            .map(|(_, session)| session)
+            .map(|(seat, session)| (seat.job, Arc::clone(session)))
             .collect();
-        let channels = held.iter().flat_map(|session| session.known()).collect();
-        let Held { new, gone, .. } = self.steering.hold(&mut self.scheduler, channels);
-        for session in held {
-            session.was_held(&new, &gone, now());
+        let channels = held.iter().flat_map(|(_, it)| it.known()).collect();
+        let done = self.steering.hold(&mut self.scheduler, channels);
+        for (job, session) in held {
+            session.was_held(&done.new, &done.gone, now());
+            let waiting = &self.scheduler.waiting;
+            let is_taken = session.known().iter().all(|it| waiting.contains(it));
+            self.steering.note_hold(job, done.took, is_taken);
         }
     }
 

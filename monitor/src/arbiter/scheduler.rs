@@ -45,6 +45,8 @@ pub(super) struct Held {
     pub(super) gone: BTreeSet<Channel>,
     /// Whether the driver was told of any change. The GPU then begins its round anew.
     pub(super) has_changed: bool,
+    /// How long that took.
+    pub(super) took: Nanos,
 }
 
 /// Opens a GPU.

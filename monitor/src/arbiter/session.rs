@@ -66,6 +66,8 @@ pub(super) struct Session {
     user: Arc<Borrower>,
 }
 
+/// What it costs that the driver does not have a channel: the others of the call are then told one by one.
+const REFUSED: Nanos = 50_000;
 /// The longest time for which nothing is done for a process that told of more than its job has paid for.
 const LONGEST_REST: Nanos = 50_000_000;
 /// Channels are not proven more often than this.
@@ -224,6 +226,8 @@ impl Session {
                 channels.iter().partition(|channel| gone.contains(channel));
             *channels = here;
             self.refused.fetch_add(elsewhere.len(), SeqCst);
+            self.wake_limit
+                .pay_for_proof(now, REFUSED * elsewhere.len() as Nanos);
             self.elsewhere().extend(elsewhere);
             if channels.iter().any(|channel| new.contains(channel)) {
                 self.unproven.store(now, SeqCst);
@@ -440,6 +444,22 @@ mod tests {
         session.update_channels();
         let too_many = Channels::Not(NotSteered::TooMany);
         assert_eq!(*session.channels(), too_many);
+    }
+
+    #[test]
+    fn made_up_handles_cost_their_own_job_alone() {
+        let ((session, _map), (other, _its)) = (session(), session());
+        let channels = |from: u32| (from..from + 1024).map(|handle| Channel { client: 1, handle });
+        let told = |from| Channels::Known(channels(from).collect());
+        for from in (0..30_000).step_by(1024) {
+            session.set_channels(told(from));
+            session.was_held(&channels(from).collect(), &channels(from).collect(), now());
+            other.set_channels(told(from));
+            other.was_held(&channels(from).collect(), &BTreeSet::new(), now());
+        }
+        assert_eq!(session.known_count(), 0);
+        assert!(session.wake_limit.until_proof(now()) > 0);
+        assert_eq!(other.wake_limit.until_proof(now()), 0);
     }
 
     #[test]

@@ -205,6 +205,11 @@ impl Steering {
         self.excess.note(now, uses);
     }
 
+    /// See [`Sharing::note_hold`].
+    pub(super) fn note_hold(&mut self, job: Job, after: Nanos, is_taken: bool) {
+        self.sharing.note_hold(job, after, is_taken);
+    }
+
     /// See [`Excess::found`].
     pub(super) fn excess(&self) -> BTreeMap<Job, BTreeSet<u32>> {
         self.excess.found()
@@ -240,7 +245,9 @@ impl Steering {
 
     /// Lets exactly these channels wait, and all others run.
     pub(super) fn hold(&mut self, scheduler: &mut Scheduler, channels: BTreeSet<Channel>) -> Held {
-        let held = scheduler.hold(&channels);
+        let begin = now();
+        let mut held = scheduler.hold(&channels);
+        held.took = now() - begin;
         self.has_changed |= held.has_changed;
         if scheduler.waiting != channels {
             self.next = Some(now() + RECHECK);

@@ -268,6 +268,16 @@ impl Sharing {
         self.jobs.get(&job).map(|state| state.share)
     }
 
+    /// The driver took the call that holds a job so long after the last look, or did not take it yet. Until then the job could be on the
+    /// GPU.
+    pub fn note_hold(&mut self, job: Job, after: Nanos, is_taken: bool) {
+        let state = self.jobs.get_mut(&job);
+        // One that is held for longer can tell of other channels at any time.
+        if let Some(state) = state.filter(|it| !is_taken || it.held_for == 0) {
+            (state.held_for, state.escaped) = (-after, 0);
+        }
+    }
+
     /// Takes the sums of all jobs that were here since they were last taken.
     pub fn take_book(&mut self) -> Book {
         std::mem::take(&mut self.book)

@@ -70,6 +70,50 @@ fn a_held_job_that_is_on_the_gpu_is_reported() {
 }
 
 #[test]
+fn a_driver_that_is_busy_makes_no_escape() {
+    // A job is held again and again. Each time the driver takes the call after 40 ms: while it is asked in one call, or at each look anew.
+    let escapes = |step: Nanos, is_known: bool| {
+        let mut sharing = Sharing::new(0);
+        let eighth = Share::new(1, 8).unwrap();
+        sharing.add(Job(1), eighth, HARD);
+        sharing.add(Job(2), eighth, HARD);
+        let (mut now, mut asked, mut escapes) = (0, None, 0);
+        while now < 3_000 * MS {
+            let is_on = asked.is_none_or(|asked| now - asked <= 40 * MS);
+            let time = if asked.is_some_and(|asked| now == asked) {
+                step
+            } else {
+                RECHECK
+            };
+            now += time;
+            let by = Observed {
+                resident: if is_on { time } else { 0 },
+                pending: time,
+                wants_gpu: true,
+                ..Observed::default()
+            };
+            let look = sharing.look(now, &[(Job(1), by), (Job(2), Observed::default())].into());
+            escapes += look.escaped.len();
+            let is_held = sharing.state(Job(1)).is_some_and(|(is_on, _)| !is_on);
+            if !is_held {
+                asked = None;
+                continue;
+            }
+            let since = *asked.get_or_insert(now);
+            if is_known {
+                let is_taken = step > RECHECK || now - since > 40 * MS;
+                sharing.note_hold(Job(1), if now == since { step } else { 0 }, is_taken);
+            }
+        }
+        escapes
+    };
+    for step in [RECHECK, 40 * MS] {
+        assert_eq!(escapes(step, true), 0, "{step}");
+    }
+    assert!(escapes(RECHECK, false) > 0);
+}
+
+#[test]
 fn processes_that_come_hide_no_job_that_cannot_be_held() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
