@@ -79,13 +79,13 @@ impl Arbiter {
         let closer = Arc::new(Closer::new()?);
         let listener = Listener::bind(&settings, &closer)?;
         allow_many_files();
-        let gpus = Arc::new(Gpus::default());
+        let authorizer: Arc<dyn Authorizer> = Arc::new(authorizer);
+        let gpus = Arc::new(Gpus::of(Arc::clone(&authorizer)));
         for id in left_waiting(settings.folder()) {
             gpus.get_or_start(id, &settings)?;
         }
         let refusals = Arc::new(Refusals::default());
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let authorizer = Box::new(authorizer);
         let prover = settings.node.clone().map(|node| {
             let gpus = Arc::clone(&gpus);
             prover::start(node, settings.clone(), gpus)

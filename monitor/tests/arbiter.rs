@@ -36,7 +36,7 @@ fn client() {
 }
 
 /// Knows processes by their numbers.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Door(Arc<Mutex<HashMap<u32, Admission>>>);
 
 impl Authorizer for Door {
@@ -229,6 +229,7 @@ fn a_new_arbiter_finds_those_who_want_the_gpu() {
 
 /// An arbiter that is a process, where each process is a job of its own.
 pub fn be_an_arbiter(socket: PathBuf) {
+    #[derive(Debug)]
     struct All;
     impl Authorizer for All {
         fn admit(&self, client: Asking, _: [u8; 16]) -> Result<Admission, Errno> {

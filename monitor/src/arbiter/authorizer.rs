@@ -48,7 +48,7 @@ pub struct GatedJob {
 }
 
 /// The processes that may have a seat, and at which GPU.
-pub trait Authorizer: Send + 'static {
+pub trait Authorizer: std::fmt::Debug + Send + Sync + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno>;
 

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::alarm::{Alarm, Ring};
-use super::authorizer::Admission;
+use super::authorizer::{Admission, Authorizer};
 use super::clock::now;
 use super::gpu_state::{GpuState, Newcomer};
 use super::other_gpus::{Node, OtherGpus};
@@ -93,6 +93,11 @@ impl Gpu {
     /// See [`GpuState::set_standing`].
     pub(super) fn set_standing(&self, standing: &Standing) {
         self.state().set_standing(standing);
+    }
+
+    /// See [`GpuState::set_authorizer`].
+    pub(super) fn set_authorizer(&self, authorizer: Arc<dyn Authorizer>) {
+        self.state().set_authorizer(authorizer);
     }
 
     /// See [`GpuState::set_unseated`].

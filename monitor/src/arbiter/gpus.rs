@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::authorizer::Authorizer;
 use super::gpu::Gpu;
 use super::other_gpus::Node;
 use super::scheduler::Scheduler;
@@ -17,9 +18,19 @@ pub(super) struct Gpus {
     node: Arc<Mutex<Node>>,
     /// The GPU that is measured just now, and whether that is to stop.
     measured: Mutex<Option<(String, Arc<AtomicBool>)>>,
+    /// Knows whose processes are that have no seat.
+    authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl Gpus {
+    /// Those of the jobs that it knows.
+    pub(super) fn of(authorizer: Arc<dyn Authorizer>) -> Self {
+        Self {
+            authorizer: Some(authorizer),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn get_or_start(&self, id: GpuId, settings: &Settings) -> io::Result<Arc<Gpu>> {
         self.stop_measuring(&[id]);
         let mut gpus = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,6 +40,9 @@ impl Gpus {
         let scheduler = Scheduler::new(id, settings.folder());
         let gpu = Gpu::start(scheduler, &self.node)?;
         gpu.set_standing(&settings.standing(id));
+        if let Some(authorizer) = &self.authorizer {
+            gpu.set_authorizer(Arc::clone(authorizer));
+        }
         gpus.insert(id, Arc::clone(&gpu));
         Ok(gpu)
     }

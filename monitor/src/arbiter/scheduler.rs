@@ -131,6 +131,11 @@ impl Scheduler {
         }
     }
 
+    /// The GPU's UUID.
+    pub(super) fn id(&self) -> GpuId {
+        self.id
+    }
+
     /// Whether it is to be steered. True if that is new.
     pub(super) fn set_standing(&mut self, standing: &Standing) -> bool {
         let barred = standing.as_ref().err();

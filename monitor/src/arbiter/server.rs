@@ -41,7 +41,7 @@ const END: u64 = 1;
 pub(super) struct Server {
     listener: Listener,
     settings: Settings,
-    authorizer: Box<dyn Authorizer>,
+    authorizer: Arc<dyn Authorizer>,
     gpus: Arc<Gpus>,
     refusals: Arc<Refusals>,
     connections: Connections,
@@ -66,7 +66,7 @@ impl Server {
     pub(super) fn new(
         (listener, closer): (Listener, Arc<Closer>),
         settings: Settings,
-        authorizer: Box<dyn Authorizer>,
+        authorizer: Arc<dyn Authorizer>,
         (gpus, refusals): (Arc<Gpus>, Arc<Refusals>),
         end: Arc<OwnedFd>,
     ) -> io::Result<Self> {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::arbiter::scheduler::Device;
 use crate::arbiter::session::Channels;
-use crate::arbiter::{NotSteered, Sharing};
+use crate::arbiter::{Client, GatedJob, GpuId, NotSteered, Sharing};
 use crate::schedule::Nanos;
 use rustix::io::Errno;
 use softmig_region::seat::MOST_CHANNELS;
@@ -283,6 +283,59 @@ fn a_process_that_cannot_be_steered_leaves_others_steered() {
     let of_first = BTreeMap::from([(Job(1), [pid(3)].into())]);
     assert_eq!(gpu.account().excess, of_first);
     gpu.end();
+}
+
+/// Knows that one process is a job's.
+#[derive(Debug)]
+struct Knows(u32, u32);
+
+impl Authorizer for Knows {
+    fn admit(&self, client: Client, _: GpuId) -> Result<Admission, Errno> {
+        let is_it = client.pid == self.0;
+        is_it
+            .then(|| Admission {
+                job: Job(self.1),
+                uid: 2001,
+                share: Share::new(1, 2).unwrap(),
+                mode: Mode::HARD,
+            })
+            .ok_or(Errno::NOENT)
+    }
+
+    fn gated_job(&self, _: Client) -> Option<GatedJob> {
+        None
+    }
+
+    fn users(&self) -> BTreeSet<u32> {
+        BTreeSet::new()
+    }
+}
+
+#[test]
+fn the_log_names_who_lived_between_two_looks() {
+    for is_known in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (gpu, device) = steered_gpu(folder.path());
+        if is_known {
+            gpu.set_authorizer(Arc::new(Knows(pid(3), 1)));
+        }
+        let (first, _, channel) = steered_job(&gpu, 1);
+        let (second, ..) = steered_job(&gpu, 2);
+        first.want();
+        second.want();
+        // No measurement has told of it.
+        device.switch(pid(3), true);
+        let unclaimed = || gpu.account().book.unclaimed;
+        wait_until("it is on the GPU", || {
+            charged(&gpu, 1) + unclaimed() > 50_000_000
+        });
+        assert_eq!(charged(&gpu, 1) > 0, is_known);
+        assert_eq!(unclaimed() > 0, !is_known);
+        if is_known {
+            wait_until("its job's other process waits", || device.waits(channel));
+        }
+        gpu.end();
+    }
 }
 
 #[test]
