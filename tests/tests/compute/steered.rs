@@ -12,7 +12,7 @@ use crate::compute::stand::{in_some_try, share_in};
 
 /// A node for each test. The last ones' GPUs cannot be steered: one has no scheduler, one no firmware that holds channels, and one
 /// an old driver.
-const NODES: usize = 14;
+const NODES: usize = 15;
 const WITHOUT_SCHEDULER: usize = NODES - 1;
 const WITHOUT_FIRMWARE: usize = NODES - 2;
 const OLD_DRIVER: usize = NODES - 3;
@@ -374,6 +374,61 @@ fn a_job_that_claims_anothers_channels_holds_its_own_alone() -> Result<()> {
         "held {times} times, both {both}"
     );
     is_steered(&claims)
+}
+
+/// Processes that have seats and cannot be held, since they tell of no channels there, have what the driver gives them, and not a
+/// quarter. No rule but `time` finds them.
+#[test]
+fn a_seat_for_show_is_ended_after_ten_seconds() -> Result<()> {
+    const NODE: usize = 11;
+    let neighbour = Job::start("bob", NODE, THREE_QUARTERS, BUSY)?;
+    neighbour.has(70.0, 77.0)?;
+    let node = neighbour.site.cluster.node(NODE);
+    let gpu = neighbour.site.cluster.node(NODE).gpus()[0]
+        .uuid
+        .replace('-', "");
+    let uuid = gpu.strip_prefix("GPU").context("no UUID")?;
+    let shows = format!(
+        "unshare --user --map-root-user --mount bash -c 'mount --bind /dev/null /etc/ld.so.preload && exec ./show {uuid} ./paced {BUSY}'"
+    );
+    // At first nothing is ended.
+    let job = Job::run(
+        "alice",
+        NODE,
+        QUARTER,
+        &format!("{shows} & {shows} & {shows}"),
+    )?;
+    let neighbours = || neighbour.share_in(WINDOW);
+    let left = in_some_try("less than three quarters", neighbours, |got| got < 66.0)?;
+    println!("beside seats for show, three quarters have {left:.1} %");
+    let policy = node
+        .read("/etc/softmig/policy.toml")?
+        .context("no policy")?;
+    let policy = policy
+        .replace("#end = \"no\"", "end = \"all\"")
+        .replace("\nend = \"no\"", "\nend = \"all\"");
+    ensure!(policy.contains("\nend = \"all\""), "{policy}");
+    node.write("/etc/softmig/policy.toml", &policy)?;
+    let is_it = |line: &str| {
+        line.contains(&format!("job={} uid=2001 ", job.number)) && line.contains("rule=time ")
+    };
+    job.site
+        .cluster
+        .wait_until("its end", || {
+            let log = log_of(NODE)?;
+            Ok(log
+                .lines()
+                .any(|line| is_it(line) && line.contains("asked to end")))
+        })
+        .with_context(|| log_of(NODE).unwrap_or_default())?;
+    neighbour.has(70.0, 77.0)?;
+    let log = log_of(NODE)?;
+    ensure!(!log.contains("rule=seat"), "{log}");
+    ensure!(
+        !log.contains(&format!(" WARN job={} ", neighbour.number)),
+        "{log}"
+    );
+    Ok(())
 }
 
 /// A process that the monitor knows of has the library: others with a context have not.
