@@ -80,8 +80,8 @@ pub(crate) struct Locked<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is used by the thread alone that holds the lock. Handles of the driver may be used by any thread.
-unsafe impl<T> Sync for Locked<T> {}
+// SAFETY: the value is used by the thread alone that holds the lock, and by others later.
+unsafe impl<T: Send> Sync for Locked<T> {}
 // SAFETY: a lock is free when it is all zero.
 unsafe impl<T: Zeroed> Zeroed for Locked<T> {}
 
