@@ -376,7 +376,8 @@ impl<T: Copy> Once<T> {
         let us = process_id();
         // Relaxed: only the number counts here.
         let before = self.state.load(Ordering::Relaxed);
-        // The child of a process that forked in the middle of it takes it over: the thread that wrote is not in it.
+        // The child of a process that forked in the middle of it takes it over: the thread that wrote is not in it. A child with
+        // the same number, in a PID namespace of its own, does not: it finds the value out again each time.
         if before == us || before == READY {
             return false;
         }
