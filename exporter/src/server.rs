@@ -10,21 +10,26 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at once; further ones wait.
+/// Connections at once. If there are more, those that have sent no request yet are closed, the oldest first.
 const CONNECTIONS: usize = 16;
+/// How long a connection keeps its place at least, so that a client in a crowd can send its request.
+const LEAST: Duration = Duration::from_millis(20);
 /// How long a connection may take, from its first byte to its last.
 const LONGEST: Duration = Duration::from_secs(10);
 /// How long a request's head may take, and TLS before it.
@@ -85,19 +90,65 @@ impl Server {
     /// Answers for ever.
     pub async fn run(self, source: Arc<Source>) {
         let room = Arc::new(Semaphore::new(CONNECTIONS));
-        // The semaphore is never closed.
-        while let Ok(place) = Arc::clone(&room).acquire_owned().await {
+        let mut silent = VecDeque::new();
+        loop {
             let Ok(stream) = self.listener.accept().await else {
                 // There are no more descriptors to be had.
                 sleep(Duration::from_millis(100)).await;
                 continue;
             };
+            let Ok(place) = place(&room, &mut silent).await else {
+                // The semaphore is never closed.
+                return;
+            };
             let (tls, source) = (self.tls.clone(), Arc::clone(&source));
-            tokio::spawn(async move {
+            let has_asked = Arc::new(AtomicBool::new(false));
+            let asked = Arc::clone(&has_asked);
+            let task = tokio::spawn(async move {
                 // A client that is gone, slow or wrong needs no answer.
-                let _ = timeout(LONGEST, converse(stream, tls, source)).await;
+                let _ = timeout(LONGEST, converse(stream, tls, source, &asked)).await;
                 drop(place);
             });
+            silent.push_back(Silent {
+                has_asked,
+                since: Instant::now(),
+                task: task.abort_handle(),
+            });
+        }
+    }
+}
+
+/// A connection that had sent no request when it was last looked at.
+struct Silent {
+    has_asked: Arc<AtomicBool>,
+    since: Instant,
+    task: AbortHandle,
+}
+
+impl Silent {
+    // Relaxed: the flag orders nothing else, and all tasks run in one thread.
+    fn is_silent(&self) -> bool {
+        !self.has_asked.load(Ordering::Relaxed) && !self.task.is_finished()
+    }
+}
+
+/// A place for one more connection: if none is free, that of the oldest silent one, which is closed.
+async fn place(
+    room: &Arc<Semaphore>,
+    silent: &mut VecDeque<Silent>,
+) -> Result<OwnedSemaphorePermit, AcquireError> {
+    loop {
+        silent.retain(Silent::is_silent);
+        // Those that have asked are answered, or end after `LONGEST`.
+        let wait = silent.front().map_or(LONGEST, |oldest| {
+            LEAST.saturating_sub(oldest.since.elapsed())
+        });
+        if let Ok(place) = timeout(wait, Arc::clone(room).acquire_owned()).await {
+            return place;
+        }
+        if let Some(oldest) = silent.pop_front().filter(Silent::is_silent) {
+            oldest.task.abort();
+            return Arc::clone(room).acquire_owned().await;
         }
     }
 }
@@ -122,12 +173,14 @@ async fn converse(
     stream: Box<dyn Stream>,
     tls: Option<TlsAcceptor>,
     source: Arc<Source>,
+    has_asked: &AtomicBool,
 ) -> anyhow::Result<()> {
     let stream: Box<dyn Stream> = match tls {
         Some(tls) => Box::new(timeout(HEAD, tls.accept(stream)).await??),
         None => stream,
     };
     let answer = service_fn(move |request| {
+        has_asked.store(true, Ordering::Relaxed);
         let source = Arc::clone(&source);
         async move { Ok::<_, Infallible>(answer(&request, &source).await) }
     });

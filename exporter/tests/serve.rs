@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use softmig_usage::{Node, VERSION};
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -103,6 +103,23 @@ fn clients_that_say_nothing_are_ended_and_others_are_answered() {
         sent.is_err() || read.is_err() || !said.contains("200 OK"),
         "{said}"
     );
+}
+
+#[test]
+fn a_scrape_waits_for_no_client_that_says_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_exporter, url) = served(folder.path(), &["--listen=127.0.0.1:0"]);
+    let at = address(&url);
+    // Twice as many as there are places for.
+    let silent: Vec<TcpStream> = (0..32).map(|_| TcpStream::connect(at).unwrap()).collect();
+    assert_eq!(get(at, "/metrics").0, 200);
+    // They would have been ended one after the other, after some time: the oldest are closed, and the newest not yet.
+    let read = |mut client: &TcpStream| {
+        client.set_nonblocking(true).unwrap();
+        client.read(&mut [0; 64]).map_err(|error| error.kind())
+    };
+    assert_eq!(read(&silent[0]), Ok(0));
+    assert_eq!(read(&silent[31]), Err(ErrorKind::WouldBlock));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn calls_of_the_driver() {
             let word = |at: usize| words.get(at).map(|word| u32::from_le_bytes(*word));
             for kind in [0x4629, 0x462a, 0x462b] {
                 for size in [16, 32, 48, word(0).unwrap_or(0) & 0x3fff] {
-                    let request = u64::from(kind | size << 16);
+                    let request = u64::from(0xc000_0000 | size << 16 | kind);
                     assert!(calls::is_known(request));
                     calls::done(request, |at| {
                         assert!(at < size as usize / 4, "more words than there are");

@@ -2,9 +2,8 @@
 
 use crate::job_description::JobDescription;
 use mlua::prelude::*;
-use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::{MaybeKnown, Policy, Submitter};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,16 +52,11 @@ pub(crate) fn of_submission(
     }
 }
 
-/// Whether no node of the partitions is in `[[nodes]]`; false where that is not known.
+/// True if the partitions have no GPUs; false where that is not known.
 fn without_gpus(policy: &Policy, named: Option<&str>, partitions: &LuaValue) -> bool {
-    let Some(table) = partitions.as_table().filter(|_| !policy.nodes().is_empty()) else {
+    let Some(table) = partitions.as_table() else {
         return false;
     };
-    let with_gpus: HashSet<String> = policy
-        .nodes()
-        .iter()
-        .flat_map(|nodes| expand(nodes.names()))
-        .collect();
     let default;
     let names = match named {
         Some(names) => names,
@@ -71,17 +65,9 @@ fn without_gpus(policy: &Policy, named: Option<&str>, partitions: &LuaValue) -> 
             default.as_deref().unwrap_or_default()
         }
     };
-    names.split(',').all(|name| {
-        let nodes = table
-            .get::<LuaTable>(name)
-            .and_then(|partition| partition.get::<Option<String>>("nodes"));
-        let Ok(Some(nodes)) = nodes else { return false };
-        let nodes = expand(&nodes);
-        let is_known = |node: &String| !node.eq_ignore_ascii_case("ALL");
-        !nodes.is_empty()
-            && nodes
-                .iter()
-                .all(|node| is_known(node) && !with_gpus.contains(node))
+    policy.are_without_gpus(names, |name| {
+        let partition = table.get::<LuaTable>(name).ok()?;
+        partition.get::<Option<String>>("nodes").ok()?
     })
 }
 

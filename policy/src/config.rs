@@ -17,6 +17,7 @@ pub mod monitor;
 pub(crate) mod name_check;
 pub(crate) mod node_line;
 pub mod node_policy;
+pub(crate) mod partitions;
 pub mod policy;
 pub mod quota;
 pub(crate) mod refusal_code;

@@ -108,6 +108,17 @@ pub(crate) unsafe trait Control: Copy {
     const COMMAND: u32;
 }
 
+/// The structure of an object's class, which [`allocate`] takes.
+///
+/// # Safety
+///
+/// The driver reads and writes `size_of::<Self>()` bytes for this class, or as many as its own release has, and any bytes are
+/// a value of it.
+pub(crate) unsafe trait Allocation: Copy {
+    /// The class.
+    const CLASS: u32;
+}
+
 /// `NVOS54_PARAMETERS`.
 #[repr(C)]
 struct ControlCall {
@@ -262,13 +273,12 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Error> {
     Ok(OwnedFd::from(file.map_err(Error::Io)? as File))
 }
 
-/// Makes an object of a class, with this handle, or one of the driver's choice for 0. Gives the handle.
-pub(crate) fn allocate<T: Copy>(
+/// Makes an object of the parameters' class, with this handle, or one of the driver's choice for 0. Gives the handle.
+pub(crate) fn allocate<T: Allocation>(
     file: impl AsFd,
     client: Handle,
     parent: Handle,
     object: Handle,
-    class: u32,
     parameters: &mut T,
 ) -> Result<Handle, Error> {
     Roomy::lend(parameters, |address| {
@@ -276,16 +286,16 @@ pub(crate) fn allocate<T: Copy>(
             client,
             parent,
             object,
-            class,
+            class: T::CLASS,
             parameters: if size_of::<T>() > 0 { address } else { 0 },
             size: size_of::<T>() as u32,
             status: 0,
         };
-        // SAFETY: the call's own structure; the parameters that it names live through the call.
+        // SAFETY: the call's own structure; the parameters that it names are those of the class, and live through the call.
         let updater = unsafe { Updater::<ALLOCATE, AllocateCall>::new(&mut call) };
         // SAFETY: as above.
         let done = unsafe { ioctl(file, updater) };
-        finish(done, class, call.status)?;
+        finish(done, T::CLASS, call.status)?;
         Ok(call.object)
     })
 }

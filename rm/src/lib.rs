@@ -27,7 +27,7 @@ pub use switch::{Reading, Switch};
 
 use std::os::fd::OwnedFd;
 
-use call::{Control, OLDEST, allocate, control, open};
+use call::{Allocation, Control, OLDEST, allocate, control, open};
 use log::Log;
 
 /// A channel of some process.
@@ -118,24 +118,17 @@ impl Gpu {
 
     /// A client with the GPU of this UUID as its device.
     fn at(control: &OwnedFd, uuid: [u8; 16]) -> Result<Handle, Error> {
-        let client = allocate(control, 0, 0, 0, NV01_ROOT_CLIENT, &mut ())?;
+        let client = allocate(control, 0, 0, 0, &mut RootParameters)?;
         for number in 0..MOST_GPUS {
             let mut device = DeviceParameters {
                 number,
                 ..DeviceParameters::default()
             };
-            if allocate(control, client, client, DEVICE, NV01_DEVICE_0, &mut device).is_err() {
+            if allocate(control, client, client, DEVICE, &mut device).is_err() {
                 continue;
             }
-            let mut subdevice = 0u32;
-            allocate(
-                control,
-                client,
-                DEVICE,
-                SUBDEVICE,
-                NV20_SUBDEVICE_0,
-                &mut subdevice,
-            )?;
+            let mut subdevice = SubdeviceParameters { number: 0 };
+            allocate(control, client, DEVICE, SUBDEVICE, &mut subdevice)?;
             let mut name = GidInfo::default();
             call::control(control, client, SUBDEVICE, &mut name)?;
             if name.data.starts_with(&uuid) {
@@ -228,6 +221,27 @@ fn check_version(page: &str) -> Result<(), Error> {
     }
 }
 
+/// A client has no parameters.
+#[derive(Clone, Copy)]
+struct RootParameters;
+
+// SAFETY: the driver reads nothing for this class.
+unsafe impl Allocation for RootParameters {
+    const CLASS: u32 = NV01_ROOT_CLIENT;
+}
+
+/// `NV2080_ALLOC_PARAMETERS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SubdeviceParameters {
+    number: u32,
+}
+
+// SAFETY: the structure that this class takes.
+unsafe impl Allocation for SubdeviceParameters {
+    const CLASS: u32 = NV20_SUBDEVICE_0;
+}
+
 /// `NV0080_ALLOC_PARAMETERS`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -241,6 +255,11 @@ struct DeviceParameters {
     va_space: [u64; 3],
     va_mode: u32,
     padding_2: u32,
+}
+
+// SAFETY: the structure that this class takes.
+unsafe impl Allocation for DeviceParameters {
+    const CLASS: u32 = NV01_DEVICE_0;
 }
 
 /// `NV2080_CTRL_GPU_GET_GID_INFO_PARAMS`: the GPU's UUID.
@@ -313,6 +332,7 @@ layout! {
         number: "deviceId", client_share: "hClientShare", target_client: "hTargetClient", target_device: "hTargetDevice",
         flags: "flags", va_space: "vaSpaceSize", va_mode: "vaMode"
     }
+    SubdeviceParameters is "NV2080_ALLOC_PARAMETERS" { number: "subDeviceId" }
     GidInfo is "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS" { index: "index", flags: "flags", length: "length", data: "data" }
     DisableChannels is "NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS" {
         is_off: "bDisable", count: "numChannels", only_scheduling: "bOnlyDisableScheduling", rewind: "bRewindGpPut",

@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::call::{Control, Error, Handle, allocate, command, control, free, open, prepare_map};
+use crate::call::{
+    Allocation, Control, Error, Handle, allocate, command, control, free, open, prepare_map,
+};
 use crate::clock::{Clock, now};
 use crate::switch::{Reading, Switch};
 
@@ -65,7 +67,7 @@ impl Log {
             records: RECORDS,
             ..BufferParameters::default()
         };
-        allocate(file, client, client, BUFFER, NV_EVENT_BUFFER, &mut buffer)?;
+        allocate(file, client, client, BUFFER, &mut buffer)?;
         let mut bind = BindSwitches {
             buffer: BUFFER,
             record_size: RECORD as u32,
@@ -181,14 +183,7 @@ fn memory(file: &OwnedFd, client: Handle, handle: Handle, size: usize) -> Result
         size: size as u64,
         ..MemoryParameters::default()
     };
-    allocate(
-        file,
-        client,
-        client,
-        handle,
-        NV01_MEMORY_DEVICELESS,
-        &mut parameters,
-    )?;
+    allocate(file, client, client, handle, &mut parameters)?;
     let map = open("nvidiactl")?;
     prepare_map(file, client, handle, size as u64, map.as_fd())?;
     let mut options = MmapOptions::new();
@@ -270,6 +265,11 @@ struct MemoryParameters {
     padding_2: u32,
 }
 
+// SAFETY: the structure that this class takes.
+unsafe impl Allocation for MemoryParameters {
+    const CLASS: u32 = NV01_MEMORY_DEVICELESS;
+}
+
 impl MemoryParameters {
     /// `NVOS32_ATTR_COHERENCY_CACHED`, in the bits 31 to 29.
     const CACHED: u32 = 1 << 29;
@@ -295,6 +295,11 @@ struct BufferParameters {
     header: Handle,
     records: Handle,
     data: Handle,
+}
+
+// SAFETY: the structure that this class takes.
+unsafe impl Allocation for BufferParameters {
+    const CLASS: u32 = NV_EVENT_BUFFER;
 }
 
 /// `NV2080_CTRL_GR_FECS_BIND_EVTBUF_FOR_UID_V2_PARAMS`.

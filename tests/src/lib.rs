@@ -53,6 +53,7 @@ pub mod spec;
 pub mod strace;
 pub mod supervisor;
 pub mod uml;
+pub mod units;
 pub mod user;
 
 pub use accounting::Accounting;

@@ -104,14 +104,17 @@ fn the_files_for_containers_mount_what_a_job_needs() {
     assert_eq!(fields.len(), PATHS.len());
 }
 
+/// The first value of a setting in a unit.
+fn setting<'a>(unit: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = unit.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+}
+
 /// A unit starts with none of the rights that a line takes away, so such a line has to stay.
 #[test]
 fn the_exporter_runs_as_a_user_without_rights() {
     let unit = text_of("softmig-exporter.service");
-    let setting = |name: &str| {
-        let mut lines = unit.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
-    };
+    let setting = |name: &str| setting(&unit, name);
     let (user, group) = (
         setting("User").unwrap(),
         setting("SupplementaryGroups").unwrap(),
@@ -148,13 +151,38 @@ fn users_are_told_only_where_the_site_starts_it() {
     let preset = text_of("90-softmig-notices.preset");
     assert!(preset.ends_with("\ndisable softmig-notices.service\n"));
     let unit = text_of("softmig-notices.service");
-    for line in [
-        "ExecStart=/usr/bin/softmig events --follow --tell-users",
-        "CapabilityBoundingSet=",
-        "NoNewPrivileges=yes",
-        "ProtectSystem=strict",
+    for (name, value) in [
+        ("ExecStart", "/usr/bin/softmig events --follow --tell-users"),
+        ("CapabilityBoundingSet", ""),
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("ProtectKernelLogs", "yes"),
+        ("ProtectKernelModules", "yes"),
+        ("ProtectKernelTunables", "yes"),
+        ("PrivateDevices", "yes"),
+        ("RestrictNamespaces", "yes"),
     ] {
-        assert!(unit.lines().any(|own| own == line), "{line}");
+        assert_eq!(setting(&unit, name), Some(value), "{name}");
+    }
+    assert!(setting(&unit, "MemoryMax").is_some());
+}
+
+/// Its files are all below these, and what users have it do has an end.
+#[test]
+fn the_monitor_writes_only_its_own_files_and_takes_no_more_than_a_part() {
+    let unit = text_of("softmig-monitor.service");
+    for (name, value) in [
+        ("ProtectSystem", "strict"),
+        ("RuntimeDirectory", "softmig"),
+        ("StateDirectory", "softmig"),
+        ("ReadWritePaths", "/var/log -/sys/fs/bpf"),
+        // One of its helpers that is ended for its memory ends nothing else.
+        ("OOMPolicy", "continue"),
+    ] {
+        assert_eq!(setting(&unit, name), Some(value), "{name}");
+    }
+    for name in ["MemoryMax", "CPUQuota", "TasksMax", "LimitNOFILE"] {
+        assert!(setting(&unit, name).is_some(), "{name}");
     }
 }
 

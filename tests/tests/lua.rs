@@ -217,3 +217,55 @@ fn a_client_without_a_module_lets_all_pass(version: &str) -> Result<()> {
     assert_eq!(said, "7\n");
     Ok(())
 }
+
+/// Times of an exclusive job, in milliseconds, by the number of nodes of its partition, and how often it is named.
+const EXCLUSIVE: &str = "\
+dofile('/etc/slurm/job_submit.lua')
+for _, nodes in ipairs({ 100, 1000 }) do
+    local partitions = { cpu = { nodes = 'n[1-' .. nodes .. ']' } }
+    for _, times in ipairs({ 1, 64, 1000, 5000 }) do
+        local named = string.rep('cpu,', times - 1) .. 'cpu'
+        local job = record{ shared = 0, partition = named }
+        local took = {}
+        for round = 1, 9 do
+            local start = os.clock()
+            assert(slurm_job_submit(job, partitions, 2001) == 0)
+            took[round] = (os.clock() - start) * 1000
+        end
+        local first = took[1]
+        table.sort(took)
+        print(string.format('| %d | %d | %.2f ms | %.2f ms |', nodes, times, first, took[5]))
+    end
+end
+";
+
+/// A policy that has to know whether an exclusive job gets GPUs.
+const GATED: &str = "\
+[gpu.l40s]
+memory_mib = 46068
+reserved_mib = 604
+shards = 4
+[[nodes]]
+names = \"gpu[1-4]\"
+gpus = [\"l40s:4\"]
+[[gate]]
+what = \"whole\"
+reservation = [\"course\"]
+";
+
+#[test]
+#[ignore = "a measurement; bench/results/exclusive.md has a run"]
+fn what_an_exclusive_job_costs_slurmctld() -> Result<()> {
+    let root = Root::new(Slurm::V22_05)
+        .stage(stage())
+        .file("/etc/softmig/policy.toml", GATED)
+        .file("/stub.lua", include_str!("../src/stub.lua"))
+        .file("/test.lua", EXCLUSIVE)
+        .file("/etc/slurm/slurm.conf", "");
+    let said = root
+        .run(&["lua5.3", "-e", "dofile('/stub.lua')", "/test.lua"])?
+        .ok()?;
+    let rows = said.lines().filter(|line| line.starts_with('|'));
+    rows.for_each(|row| println!("{row}"));
+    Ok(())
+}

@@ -4,9 +4,13 @@ mod ended;
 mod facts;
 mod site;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use site::{FIGURES, Site};
-use softmig_tests::{Slurm, on_each_slurm, reportseff};
+use softmig_tests::softmig::stage;
+use softmig_tests::units::{allowed, called};
+use softmig_tests::{Node, Slurm, on_each_slurm, reportseff};
+
+const UNIT: &str = "usr/lib/systemd/system/softmig-notices.service";
 
 on_each_slurm!(
     seams:
@@ -51,8 +55,19 @@ fn the_accounting_gets_a_summary_that_reportseff_reads(slurm: Slurm) -> Result<(
     Ok(())
 }
 
-/// The events are the test's: the monitor's own are tested with it.
 fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> {
+    notices(slurm, "").map(drop)
+}
+
+#[test]
+fn the_unit_allows_all_that_notices_need() -> Result<()> {
+    let site = notices(Slurm::V22_05, "strace -f -qq -o /run/calls ")?;
+    let node = site.cluster.node(0);
+    its_unit_allows(node, &node.read("/run/calls")?.context("no trace")?)
+}
+
+/// Tells a user, with these words before the command. The events are the test's: the monitor's own are tested with it.
+fn notices(slurm: Slurm, words: &str) -> Result<Site> {
     let site = Site::new(slurm, "notices = [\"idle\"]\n")?;
     let job = site.start("echo words")?;
     let (node, alice) = (site.cluster.node(0), site.cluster.user("alice"));
@@ -64,7 +79,8 @@ fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> 
         let append = format!("echo '{line}' >> {file}");
         node.command("root", &["sh", "-c", &append]).output()?.ok()
     };
-    let argv = ["softmig", "events", "--follow", "--tell-users"];
+    let command = format!("{words}softmig events --follow --tell-users");
+    let argv: Vec<&str> = command.split(' ').collect();
     let follower = node.command("root", &argv).spawn()?;
     // Slurm throws away a notice to a job that is still starting. Each GPU has notices of its own.
     let mut gpu = 0;
@@ -80,6 +96,38 @@ fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> 
     let said = alice.job_output(job)?;
     assert!(!said.contains("holds"), "{said}");
     drop(follower);
+    Ok(site)
+}
+
+/// Checks that softmig-notices.service allows what was called, also by Slurm's command.
+fn its_unit_allows(node: &Node, trace: &str) -> Result<()> {
+    let list = node.run_as_root(&["systemd-analyze", "--no-pager", "syscall-filter"])?;
+    let list = list.ok()?;
+    let mut refused = called(trace);
+    assert!(refused.contains("socket"), "{refused:?}");
+    let without: Vec<_> = ["@privileged", "@resources"]
+        .iter()
+        .flat_map(|word| allowed(&list, word))
+        .collect();
+    let allowed = allowed(&list, "@system-service");
+    refused.retain(|call| without.contains(call) || !allowed.contains(call));
+    assert!(refused.is_empty(), "{refused:?}");
+    let sockets = trace.lines().filter(|line| line.contains(" socket("));
+    for socket in sockets {
+        let is_allowed = ["(AF_UNIX,", "(AF_INET,", "(AF_INET6,", "(AF_NETLINK,"];
+        assert!(
+            is_allowed.iter().any(|family| socket.contains(family)),
+            "{socket}"
+        );
+    }
+    let unit = std::fs::read_to_string(stage().join(UNIT))?;
+    for line in [
+        "SystemCallFilter=@system-service",
+        "SystemCallFilter=~@privileged @resources",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    ] {
+        assert!(unit.lines().any(|own| own == line), "{line}");
+    }
     Ok(())
 }
 

@@ -13,26 +13,31 @@ use crate::wheel::Wheel;
 const CUDA_13: Wheel = Wheel {
     name: "nvidia-cuda-runtime",
     version: "13.5.37",
+    sha256: "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d",
     inside: "nvidia/cu13/include/cuda.h",
 };
 const CUDA_12: Wheel = Wheel {
     name: "nvidia-cuda-runtime-cu12",
     version: "12.9.79",
+    sha256: "25bba2dfb01d48a9b59ca474a1ac43c6ebf7011f1b0b8cc44f54eb6ac48a96c3",
     inside: "nvidia/cuda_runtime/include/cuda.h",
 };
 const NVML: Wheel = Wheel {
     name: "nvidia-nvml-dev-cu12",
     version: "12.9.79",
+    sha256: "8bb367913c62cb65be9ae386c58dbf573f1f9e2f01cae54abb87bf5f63c6069e",
     inside: "nvidia/nvml_dev/include/nvml.h",
 };
 const NVML_13: Wheel = Wheel {
     name: "nvidia-nvml-dev",
     version: "13.5.37",
+    sha256: "7394fcbefa9ba537e8238cbb1caa4cd2db6bbfbff208d217a8a884947113ae6d",
     inside: "nvidia/cu13/include/nvml.h",
 };
 const LIBCLANG: Wheel = Wheel {
     name: "libclang",
     version: "18.1.1",
+    sha256: "c533091d8a3bbf7460a00cb6c1a71da93bffe148f172c7d03b1c31fbf8aa2a0b",
     inside: "libclang-18.1.1.data/platlib/clang/native",
 };
 

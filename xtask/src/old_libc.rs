@@ -18,11 +18,13 @@ const GLIBC: &str = "2.17";
 const ZIG: Wheel = Wheel {
     name: "ziglang",
     version: "0.17.1",
+    sha256: "ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54",
     inside: "ziglang/zig",
 };
 const ZIGBUILD: Wheel = Wheel {
     name: "cargo-zigbuild",
     version: "0.24.0",
+    sha256: "484412e39e4c6039474535ce97ee75a22bab22d58233056f8ec8a8f9034bb957",
     inside: "cargo_zigbuild-0.24.0.data/scripts/cargo-zigbuild",
 };
 

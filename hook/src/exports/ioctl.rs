@@ -21,7 +21,8 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     let result = unsafe { libc::syscall(libc::SYS_ioctl, file, request, argument) } as c_int;
     if result == 0 && calls::is_known(request) {
         let _errno = Errno::save();
-        // SAFETY: the driver has taken the argument for what it is.
+        // SAFETY: by the kernel's convention of requests, the driver that answered has read and written as many bytes there as
+        // this request says, and `note` reads no more.
         let argument = unsafe { argument.cast_const().cast::<u32>().checked() };
         if channels::note(file, request, argument) {
             pacing::channels_changed();

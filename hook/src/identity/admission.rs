@@ -12,6 +12,7 @@ use softmig_region::seat::{ADMISSION, ANSWER};
 
 use super::message::Message;
 use super::{gate, log};
+use crate::os::cells::{Fresh, Kept, zeroed};
 use crate::os::{self, Errno, Error, File};
 
 /// The driver's control device, which gives neither memory nor time.
@@ -21,22 +22,50 @@ const PATIENCE_MS: u64 = 2000;
 /// The time between two tries.
 const PAUSE_NS: u64 = 50_000_000;
 
-/// The process that has asked. The child of a fork is another.
-static ASKED_BY: AtomicU32 = AtomicU32::new(0);
+/// The process that has asked; none in the child of a fork. Its number alone does not tell: as first process of a PID namespace
+/// a child may have its parent's, and a child that shares its parent's memory has another.
+struct Asked {
+    by: AtomicU32,
+}
+
+zeroed! { Asked { by } }
+
+/// In memory of its own, which the kernel wipes in the child of a fork.
+static ASKED: Kept<Asked> = Kept::new();
+
+impl Asked {
+    // Relaxed: a second thread may ask again, which does no harm.
+    fn is_by(process: u32) -> bool {
+        let asked = ASKED.get();
+        asked.is_some_and(|asked| asked.by.load(Ordering::Relaxed) == process)
+    }
+
+    fn note(process: u32) {
+        let new = || {
+            Fresh::zeroed()
+                .ok()
+                .and_then(|(new, _)| ASKED.exchange(None, new))
+        };
+        if let Some(asked) = ASKED.get().or_else(new) {
+            asked.by.store(process, Ordering::Relaxed);
+        }
+    }
+}
 
 /// Asks, unless this process has or needs not to.
 pub(crate) fn ask_once() {
     let _errno = Errno::save();
     let this = os::process_id();
-    // Relaxed: a second thread may ask again, which does no harm.
-    if ASKED_BY.load(Ordering::Relaxed) == this {
+    if Asked::is_by(this) {
         return;
     }
     gate::with_finding(|finding| match &finding.standing {
-        ProcessRules::Job(conf) if conf.gate => ask(finding),
+        ProcessRules::Job(conf) if conf.gate => {
+            ask(finding);
+            Asked::note(this);
+        }
         _ => {}
     });
-    ASKED_BY.store(this, Ordering::Relaxed);
 }
 
 fn ask(finding: &Finding) {
@@ -69,5 +98,36 @@ fn ask_the_monitor() -> Result<(), Error> {
     match i32::from_le_bytes(errno) {
         0 => Ok(()),
         error => Err(Error(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_child_of_a_fork_asks_whatever_its_number() {
+        const NUMBER: u32 = 1;
+        assert!(!Asked::is_by(NUMBER));
+        Asked::note(NUMBER);
+        assert!(Asked::is_by(NUMBER) && !Asked::is_by(NUMBER + 1));
+        #[expect(unsafe_code, reason = "a child of a fork")]
+        // SAFETY: the child calls no more than may be called in one of several threads.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let status = i32::from(Asked::is_by(NUMBER));
+            #[expect(unsafe_code, reason = "a child of a fork")]
+            // SAFETY: ends the child.
+            unsafe {
+                libc::_exit(status)
+            };
+        }
+        let mut status = -1;
+        #[expect(unsafe_code, reason = "a child of a fork")]
+        // SAFETY: writes to a place of this function's.
+        unsafe {
+            libc::waitpid(child, &raw mut status, 0)
+        };
+        assert_eq!(status, 0);
     }
 }

@@ -80,8 +80,8 @@ pub(crate) struct Locked<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is used by the thread alone that holds the lock. Handles of the driver may be used by any thread.
-unsafe impl<T> Sync for Locked<T> {}
+// SAFETY: the value is used by the thread alone that holds the lock, and by others later.
+unsafe impl<T: Send> Sync for Locked<T> {}
 // SAFETY: a lock is free when it is all zero.
 unsafe impl<T: Zeroed> Zeroed for Locked<T> {}
 
@@ -376,7 +376,8 @@ impl<T: Copy> Once<T> {
         let us = process_id();
         // Relaxed: only the number counts here.
         let before = self.state.load(Ordering::Relaxed);
-        // The child of a process that forked in the middle of it takes it over: the thread that wrote is not in it.
+        // The child of a process that forked in the middle of it takes it over: the thread that wrote is not in it. A child with
+        // the same number, in a PID namespace of its own, does not: it finds the value out again each time.
         if before == us || before == READY {
             return false;
         }

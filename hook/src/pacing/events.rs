@@ -1,17 +1,18 @@
 //! The events of a stream.
 
 use softmig_driver_sys::cuda::{
-    CU_EVENT_DISABLE_TIMING, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent,
+    CU_EVENT_DISABLE_TIMING, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent_st,
 };
 
 use super::flight::EVENTS;
+use crate::driver::args::Handle;
 use crate::driver::cuda_queries;
 use crate::driver::stream::Stream;
 use crate::os::cells::zeroed;
 
 /// Those of one context; none while all is zero.
 pub(super) struct Events {
-    events: [CUevent; EVENTS],
+    events: [Handle<CUevent_st>; EVENTS],
     context: u64,
 }
 
@@ -23,16 +24,16 @@ impl Events {
         if self.context != context as u64 {
             self.events
                 .iter()
-                .filter(|event| !event.is_null())
+                .filter(|event| !event.0.is_null())
                 .for_each(|event| {
-                    let _ = cuda_queries::cuEventDestroy_v2(*event);
+                    let _ = cuda_queries::cuEventDestroy_v2(event.0);
                 });
             *self = Self {
-                events: [core::ptr::null_mut(); EVENTS],
+                events: [Handle::NULL; EVENTS],
                 context: context as u64,
             };
         }
-        let Some(event) = self.events.get_mut(event) else {
+        let Some(Handle(event)) = self.events.get_mut(event) else {
             return false;
         };
         let is_made = !event.is_null()
@@ -42,14 +43,14 @@ impl Events {
 
     /// Whether one was reached; also if it was given up.
     pub(super) fn is_reached(&self, event: usize) -> bool {
-        let event = self.events.get(event).filter(|event| !event.is_null());
-        event.is_none_or(|event| cuda_queries::cuEventQuery(*event) != CUDA_ERROR_NOT_READY)
+        let event = self.events.get(event).filter(|event| !event.0.is_null());
+        event.is_none_or(|event| cuda_queries::cuEventQuery(event.0) != CUDA_ERROR_NOT_READY)
     }
 
     /// The context has ended, and they with it.
     pub(super) fn forget(&mut self) {
         *self = Self {
-            events: [core::ptr::null_mut(); EVENTS],
+            events: [Handle::NULL; EVENTS],
             context: 0,
         };
     }

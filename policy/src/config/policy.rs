@@ -10,6 +10,7 @@ use crate::config::inventory::{self, Nodes};
 use crate::config::legacy_mps::Mps;
 use crate::config::messages::Messages;
 use crate::config::node_policy::{self, NodePolicy};
+use crate::config::partitions::Partitions;
 use crate::config::quota::{Quota, Weights};
 use crate::config::refusal_code::Code;
 use crate::config::reservable::{self, Holder, Reservable, Window};
@@ -17,9 +18,11 @@ use crate::config::routes::{self, Route};
 use crate::config::slurm_words::SlurmWords;
 use crate::config::suggest::nearest;
 use crate::slurm::gres::{Item, items};
+use crate::slurm::hostlist;
 use crate::slurm::job_request::Request;
 use jiff::tz::TimeZone;
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A policy that was read and found consistent.
@@ -35,6 +38,8 @@ pub struct Policy {
     mps: Option<Mps>,
     routes: Vec<Route>,
     nodes: Vec<Nodes>,
+    /// What was found of partitions, for as long as the policy is in force.
+    partitions: Arc<Mutex<Partitions>>,
     looks_at_people: bool,
     /// How to treat requests for shards that are not a slice.
     pub raw_shards: RawShards,
@@ -147,6 +152,7 @@ impl Policy {
             })?,
             routes,
             nodes: inventory::check(file.nodes, gpus, &file.plain_types, &reservables, text)?,
+            partitions: Arc::default(),
             weights: Weights::from_gpus(gpus),
             node,
             classes,
@@ -357,6 +363,31 @@ impl Policy {
     /// The inventory.
     pub fn nodes(&self) -> &[Nodes] {
         &self.nodes
+    }
+
+    /// True if no node of these partitions, with commas between, has GPUs; false where that is not known, as without an
+    /// inventory or for more than 64 partitions. `nodes_of` has a partition's nodes as Slurm writes them.
+    ///
+    /// ```
+    /// use softmig_policy::Policy;
+    /// let gpu = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
+    /// let nodes = "[[nodes]]\nnames = \"gpu[01-04]\"\ngpus = [\"l40s:4\"]\n";
+    /// let policy = Policy::parse(&format!("{gpu}{nodes}")).unwrap();
+    /// let nodes_of = |name: &str| Some(if name == "cpu" { "n[1-9]" } else { "gpu[01-02]" }.to_string());
+    /// assert!(policy.are_without_gpus("cpu", nodes_of));
+    /// assert!(!policy.are_without_gpus("cpu,gpu", nodes_of));
+    /// ```
+    pub fn are_without_gpus(
+        &self,
+        partitions: &str,
+        nodes_of: impl Fn(&str) -> Option<String>,
+    ) -> bool {
+        // After a panic under the lock, what is known is still right.
+        let mut known = self
+            .partitions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.are_without_gpus(&self.nodes, partitions, nodes_of, hostlist::expand)
     }
 
     /// The class limits of a user. `Err` when they depend on a fact that is not known here.

@@ -1,11 +1,10 @@
 //! The unit that systemd starts the daemon by.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context, Result};
 use serde_json::Value;
 use softmig_tests::programs::FOLDER;
 use softmig_tests::softmig::{enforced, stage};
+use softmig_tests::units::{allowed, called};
 use softmig_tests::{Gpus, Root, Slurm};
 
 use super::daemon::Daemon;
@@ -14,22 +13,6 @@ use super::{UNIT, job, once};
 
 const MOUNT: &str = "usr/lib/systemd/system/run-softmig.mount";
 const NOTICES: &str = "usr/lib/systemd/system/softmig-notices.service";
-
-/// The calls that systemd lets through for this word of `SystemCallFilter=`, by its own list.
-fn allowed(list: &str, word: &str) -> BTreeSet<String> {
-    let lines = list.lines().skip_while(|line| *line != word).skip(1);
-    let words = lines
-        .take_while(|line| line.starts_with(' '))
-        .map(str::trim);
-    let mut calls = BTreeSet::new();
-    for word in words {
-        match word.starts_with('@') {
-            true => calls.extend(allowed(list, word)),
-            false => calls.extend([word.to_owned()]),
-        }
-    }
-    calls
-}
 
 /// While it measures, gives seats, sees a process end, is asked who shares a GPU, and ends a process.
 #[test]
@@ -71,14 +54,7 @@ fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
     daemon.end()?;
 
     let calls = node.read("/run/calls")?.context("no trace")?;
-    // PID NAME(...) or PID <... NAME resumed>...
-    let name = |line: &str| {
-        let (_, call) = line.split_once(' ')?;
-        let call = call.trim_start().trim_start_matches("<... ");
-        let end = call.find(|c: char| c != '_' && !c.is_ascii_alphanumeric())?;
-        (end > 0).then(|| call[..end].to_owned())
-    };
-    let called: BTreeSet<String> = calls.lines().filter_map(name).collect();
+    let called = called(&calls);
     for call in [
         "pidfd_open",
         "memfd_create",
