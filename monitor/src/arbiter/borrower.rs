@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::cmsg_space;
 use rustix::net::{
@@ -54,8 +54,6 @@ pub(super) struct Answer {
     pub(super) is_busy: bool,
     /// Why the last group is not its own of those that are not.
     pub(super) refusal: Option<String>,
-    /// How long it took to ask, in nanoseconds.
-    pub(super) took: u64,
 }
 
 /// Why there is no answer.
@@ -253,7 +251,7 @@ pub fn borrow() -> io::Result<()> {
 /// Finds out which groups are the process's own: those for which the driver answers through its own file.
 pub(super) fn ask_driver(process: BorrowedFd<'_>, question: &Question) -> Answer {
     let (pid, slice) = (question.pid, question.slice);
-    let (mut answer, begin) = (Answer::default(), Instant::now());
+    let mut answer = Answer::default();
     for &(file, client, handle) in &question.groups {
         let group = Group {
             file,
@@ -274,7 +272,6 @@ pub(super) fn ask_driver(process: BorrowedFd<'_>, question: &Question) -> Answer
             }
         }
     }
-    answer.took = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
     answer
 }
 

@@ -27,6 +27,7 @@ use super::steering::{SeatState, Steering, Unseated};
 use super::switch_log::Stays;
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::schedule::gangs::Phase;
+use crate::schedule::shares::RECHECK;
 use crate::schedule::{Book, Job, Nanos, SeatId};
 
 /// How often processes that want the GPU are told that the arbiter is there. Where there is no heartbeat for twice as long, they
@@ -62,6 +63,8 @@ pub(super) struct GpuState {
     unseated: BTreeMap<u32, Unseated>,
     /// Processes that the GPU's log named since then, and whose they are, if they are a job's with a slice.
     named: BTreeMap<u32, Option<Unseated>>,
+    /// Those of jobs that are not over.
+    limits: BTreeMap<Job, Arc<RateLimit>>,
     authorizer: Option<Arc<dyn Authorizer>>,
     /// Jobs with more channels than can be held.
     crowded: BTreeSet<Job>,
@@ -100,6 +103,7 @@ impl GpuState {
             last_seat: 0,
             unseated: BTreeMap::new(),
             named: BTreeMap::new(),
+            limits: BTreeMap::new(),
             authorizer: None,
             crowded: BTreeSet::new(),
             book: Book::default(),
@@ -265,6 +269,7 @@ impl GpuState {
         let is_here = |job| sessions.keys().any(|seat| seat.job == job);
         // `is_over` may not know a job yet that has just come.
         self.book.forget(|job| is_over(job) && !is_here(job));
+        self.limits.retain(|&job, _| !is_over(job) || is_here(job));
     }
 
     /// How jobs share the GPU just now.
@@ -283,10 +288,9 @@ impl GpuState {
         own.map(|(_, session)| session)
     }
 
-    /// The limit of a job, whose seats share it.
-    fn wake_limit(&self, job: Job) -> Arc<RateLimit> {
-        let other = self.of_job(job).next();
-        other.map_or_else(Arc::default, |session| Arc::clone(&session.wake_limit))
+    /// The limit of a job, whose seats share it, also those that come later.
+    fn wake_limit(&mut self, job: Job) -> Arc<RateLimit> {
+        Arc::clone(self.limits.entry(job).or_default())
     }
 
     /// Polls the seat whose process woke its thread, or all seats, and does what follows. Tells when to look again, if it is
@@ -415,7 +419,6 @@ impl GpuState {
             process: session.pid,
             is_steered: self.not_steered(now, seat.job, session).is_none(),
             wants_gpu: session.page.wants_gpu(),
-            is_old: session.is_old,
             pending: session.new_pending(),
             slice: session.shortest_slice(),
             has_new_slice: session.has_new_slice(),
@@ -467,6 +470,8 @@ impl GpuState {
         for &job in &look.escaped {
             let runs = self.of_job(job).filter(|it| has_worked(it.pid));
             let runs = runs.filter(|session| self.can_hold(job, session));
+            // The job's other processes may have come to be held before.
+            let runs = runs.filter(|session| session.is_held_for(now) >= 2 * RECHECK);
             runs.for_each(|session| session.cannot_be_held());
         }
         for &(job, slice) in &look.slices {
@@ -506,16 +511,17 @@ impl GpuState {
     /// Lets the channels wait of those jobs that are to, and no others.
     fn hold(&mut self) {
         let sessions = self.sessions.iter();
-        let held: Vec<(Job, Arc<Session>)> = sessions
-            .filter(|(seat, session)| self.is_held(seat.job) && self.can_hold(seat.job, session))
+        let (held, free): (Vec<_>, Vec<_>) = sessions
             .map(|(seat, session)| (seat.job, Arc::clone(session)))
-            .collect();
+            .partition(|(job, session)| self.is_held(*job) && self.can_hold(*job, session));
+        free.iter().for_each(|(_, session)| session.note_hold(None));
         let channels = held.iter().flat_map(|(_, it)| it.known()).collect();
         let done = self.steering.hold(&mut self.scheduler, channels);
         for (job, session) in held {
             session.was_held(&done.new, &done.gone, now());
             let waiting = &self.scheduler.waiting;
             let is_taken = session.known().iter().all(|it| waiting.contains(it));
+            session.note_hold(is_taken.then(now));
             self.steering.note_hold(job, done.took, is_taken);
         }
     }

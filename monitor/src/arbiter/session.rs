@@ -52,6 +52,8 @@ pub(super) struct Session {
     proved: AtomicI64,
     /// Since when its channels are held and not proven again; 0 for not.
     unproven: AtomicI64,
+    /// Since when all of its channels are held; 0 for not.
+    held: AtomicI64,
     /// Since when it uses the GPU and has told of no channels; 0 for not.
     silent: AtomicI64,
     /// Why the driver says that channels are not its own.
@@ -66,8 +68,6 @@ pub(super) struct Session {
     user: Arc<Borrower>,
 }
 
-/// What it costs that the driver does not have a channel: the others of the call are then told one by one.
-const REFUSED: Nanos = 50_000;
 /// The longest time for which nothing is done for a process that told of more than its job has paid for.
 const LONGEST_REST: Nanos = 50_000_000;
 /// Channels are not proven more often than this.
@@ -123,6 +123,7 @@ impl Session {
             pending: AtomicU64::new(0),
             proved: AtomicI64::new(0),
             unproven: AtomicI64::new(0),
+            held: AtomicI64::new(0),
             silent: AtomicI64::new(0),
             refusal: Mutex::default(),
             is_told: AtomicBool::new(false),
@@ -135,7 +136,7 @@ impl Session {
     /// Its process woke the thread here. Tells for how long no thread is to listen here.
     pub(super) fn woken(&self) -> Duration {
         self.wake_limit
-            .wake(now(), Arc::strong_count(&self.wake_limit))
+            .wake(now(), Arc::strong_count(&self.wake_limit) - 1)
     }
 
     pub(super) fn has_left(&self) -> bool {
@@ -226,8 +227,7 @@ impl Session {
                 channels.iter().partition(|channel| gone.contains(channel));
             *channels = here;
             self.refused.fetch_add(elsewhere.len(), SeqCst);
-            self.wake_limit
-                .pay_for_proof(now, REFUSED * elsewhere.len() as Nanos);
+            self.wake_limit.pay_for_proof(now, elsewhere.len());
             self.elsewhere().extend(elsewhere);
             if channels.iter().any(|channel| new.contains(channel)) {
                 self.unproven.store(now, SeqCst);
@@ -287,8 +287,10 @@ impl Session {
         if is_new || unproven != 0 || is_other {
             // It may change them as often as it likes.
             let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
-            let is_asked = unproven != 0 || is_other;
-            let unpaid = if is_asked {
+            // The first time it cannot be held meanwhile.
+            let is_first = self.version.load(SeqCst) == 0;
+            let is_asked = !is_new;
+            let unpaid = if is_asked || is_first {
                 0
             } else {
                 self.wake_limit.until_proof(now())
@@ -318,6 +320,22 @@ impl Session {
         }
     }
 
+    /// All of its channels were held by this time, or not all are.
+    pub(super) fn note_hold(&self, by: Option<Nanos>) {
+        match by {
+            Some(by) => drop(self.held.compare_exchange(0, by, SeqCst, SeqCst)),
+            None => self.held.store(0, SeqCst),
+        }
+    }
+
+    /// For how long all of its channels have been held.
+    pub(super) fn is_held_for(&self, now: Nanos) -> Nanos {
+        match self.held.load(SeqCst) {
+            0 => 0,
+            since => now - since,
+        }
+    }
+
     /// Its channels run although they are held.
     pub(super) fn cannot_be_held(&self) {
         self.is_unruly.store(true, SeqCst);
@@ -326,7 +344,10 @@ impl Session {
 
     /// Notes which channels are its own.
     pub(super) fn set_channels(&self, channels: Channels) {
-        self.silent.store(0, SeqCst);
+        // One that tells anew of none is silent all the time.
+        if channels != Channels::Unknown {
+            self.silent.store(0, SeqCst);
+        }
         *self.channels() = channels;
     }
 
@@ -373,8 +394,7 @@ impl Session {
         };
         let answer = self.user.ask(process, &question)?;
         if !is_free_of_charge {
-            let took = Nanos::try_from(answer.took).unwrap_or(Nanos::MAX);
-            self.wake_limit.pay_for_proof(now(), took);
+            self.wake_limit.pay_for_proof(now(), question.groups.len());
         }
         if answer.is_new {
             self.has_new_slice.store(true, SeqCst);
@@ -444,6 +464,21 @@ mod tests {
         session.update_channels();
         let too_many = Channels::Not(NotSteered::TooMany);
         assert_eq!(*session.channels(), too_many);
+    }
+
+    #[test]
+    fn who_tells_of_no_channels_again_and_again_is_silent() {
+        let (session, map) = session();
+        session.note_work();
+        let start = now();
+        assert_eq!(session.not_steered(start), None);
+        for round in 1..=10 {
+            tell(&map, -1, 0);
+            session.update_channels();
+            let told = session.not_steered(start + round * 30_000_000);
+            let is_late = round * 30 >= 200;
+            assert_eq!(told, is_late.then_some(NotSteered::Silent), "{round}");
+        }
     }
 
     #[test]

@@ -25,8 +25,6 @@ pub(super) struct SeatState {
     /// Whether it can be held, or is about to tell how.
     pub(super) is_steered: bool,
     pub(super) wants_gpu: bool,
-    /// Whether its library was there before an upgrade.
-    pub(super) is_old: bool,
     /// For how long it had work since the last time.
     pub(super) pending: Nanos,
     /// The shortest time slice that it had since the last time, in microseconds; 0 for the driver's own.
@@ -44,6 +42,22 @@ pub struct Unseated {
     pub share: Share,
     /// Cap or share.
     pub mode: Mode,
+}
+
+/// Processes of a job that cannot be held, or ran while they were, and the time that they had.
+#[derive(Debug, Default)]
+struct Loose {
+    had: Nanos,
+    processes: BTreeSet<u32>,
+}
+
+impl Loose {
+    fn add(&mut self, process: u32, stays: &Stays) {
+        if stays.resident > 0 {
+            self.had += stays.resident;
+            self.processes.insert(process);
+        }
+    }
 }
 
 /// The jobs of a GPU.
@@ -115,7 +129,7 @@ impl Steering {
         unseated: &BTreeMap<u32, Unseated>,
     ) -> Look {
         let mut observed: BTreeMap<Job, Observed> = BTreeMap::new();
-        let mut loose: BTreeMap<Job, BTreeSet<u32>> = BTreeMap::new();
+        let mut loose: BTreeMap<Job, Loose> = BTreeMap::new();
         for (process, of) in unseated {
             let has_seat = seats.iter().any(|one| one.process == *process);
             let Some(stays) = processes.get(process).filter(|_| !has_seat) else {
@@ -127,7 +141,7 @@ impl Steering {
                 self.remove(of.job);
             }
             observed.entry(of.job).or_default().unseated += stays.resident;
-            loose.entry(of.job).or_default().insert(*process);
+            loose.entry(of.job).or_default().add(*process, stays);
         }
         let seated: BTreeMap<u32, Job> = seats.iter().map(|one| (one.process, one.job)).collect();
         let left = std::mem::replace(&mut self.seated, seated);
@@ -149,15 +163,17 @@ impl Steering {
             let stays = processes.get(&one.process);
             if !one.is_steered {
                 place.unseated += stays.map_or(0, |it| it.resident);
-                // A program that began before an upgrade cannot help what its library is.
-                if stays.is_some() && !one.is_old {
-                    loose.entry(one.job).or_default().insert(one.process);
+                if let Some(stays) = stays {
+                    loose.entry(one.job).or_default().add(one.process, stays);
                 }
                 continue;
             }
             place.wants_gpu |= one.wants_gpu;
             place.pending += one.pending;
             let Some(stays) = stays else { continue };
+            if self.sharing.is_surely_held(one.job) {
+                loose.entry(one.job).or_default().add(one.process, stays);
+            }
             place.resident += stays.resident;
             let is_on = self.is_on(one.job);
             // A new round ends a stay, which says nothing about the job.
@@ -190,14 +206,16 @@ impl Steering {
         &mut self,
         now: Nanos,
         observed: &BTreeMap<Job, Observed>,
-        mut loose: BTreeMap<Job, BTreeSet<u32>>,
+        mut loose: BTreeMap<Job, Loose>,
     ) {
         let uses = observed.iter().filter_map(|(&job, by)| {
+            let loose = loose.remove(&job).unwrap_or_default();
             let by = Use {
                 share: self.sharing.share(job)?,
                 had: by.resident + by.unseated,
                 wants_gpu: by.wants_gpu,
-                loose: loose.remove(&job).unwrap_or_default(),
+                had_loose: loose.had,
+                loose: loose.processes,
             };
             Some((job, by))
         });

@@ -16,7 +16,6 @@ fn busy() -> SeatState {
         process: 7,
         is_steered: true,
         wants_gpu: true,
-        is_old: false,
         pending: 10 * MS,
         slice: 0,
         has_new_slice: false,

@@ -99,14 +99,16 @@ pub struct Seats {
     /// Processes that asked for one in the last minute and got none, through no fault of their user's.
     pub refused: BTreeSet<u32>,
     /// The processes at each GPU that cannot be held, of jobs that have more than their share for long.
-    pub excess: BTreeSet<(GpuId, u32)>,
+    pub excess: BTreeSet<(GpuId, Job, u32)>,
 }
 
 impl Seats {
     /// Adds those at a GPU.
     pub fn add(&mut self, id: GpuId, account: Account) {
-        let excess = account.excess.into_values().flatten();
-        self.excess.extend(excess.map(|pid| (id, pid)));
+        for (job, processes) in account.excess {
+            self.excess
+                .extend(processes.into_iter().map(|pid| (id, job, pid)));
+        }
         for tenant in account.tenants {
             let members = tenant.members.iter().map(|member| (id, member.pid));
             self.given.extend(members);

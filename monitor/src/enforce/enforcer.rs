@@ -69,6 +69,8 @@ pub struct Enforcer {
     said: BTreeMap<(Rule, Holder, String), Duration>,
     /// The findings of the last observation.
     found: BTreeSet<(Rule, Holder, String)>,
+    /// When it was said last that no process is judged by its seat.
+    deaf: Option<Duration>,
     scan: Scan,
     unattributed: Option<(Duration, Vec<Unattributed>)>,
 }
@@ -90,6 +92,7 @@ impl Enforcer {
             counted: BTreeSet::new(),
             said: BTreeMap::new(),
             found: BTreeSet::new(),
+            deaf: None,
             scan: Scan::default(),
             unattributed: None,
         }
@@ -130,6 +133,7 @@ impl Enforcer {
             .any(|it| it.unseated().next().is_some());
         if is_unseated && !probe.arbiter_answers() {
             evidence.arbiter_answers = false;
+            self.say_that_none_is_judged();
             observation = self.observe(sample, seats, &evidence, unattributed);
         }
         probe.report_unseated(unseated(&observation, &sample.confs));
@@ -185,6 +189,16 @@ impl Enforcer {
         });
         self.unattributed = Some((at, found.clone()));
         found
+    }
+
+    /// Says it once a minute, since a user can have caused it.
+    fn say_that_none_is_judged(&mut self) {
+        let now = self.start.elapsed();
+        let is_due = |at: Duration| now.saturating_sub(at) >= SILENCE;
+        if self.deaf.is_none_or(is_due) {
+            self.deaf = Some(now);
+            warn!("seats take longer than they may: no process is ended now for work without one");
+        }
     }
 
     /// Counts what was not there at the last observation.

@@ -248,6 +248,10 @@ impl Evaluator {
         };
         let there: BTreeSet<ProcessId> = match violation.rule {
             Rule::Seat => tenant.unseated().map(|process| process.id).collect(),
+            Rule::Time => {
+                let excess = tenant.processes.iter().filter(|it| it.is_excess);
+                excess.map(|process| process.id).collect()
+            }
             rule if self.is_violated(rule, tenant) => {
                 tenant.processes.iter().map(|process| process.id).collect()
             }

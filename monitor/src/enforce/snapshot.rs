@@ -63,7 +63,7 @@ impl Snapshot<'_> {
         let given = self.seats.given.iter();
         let given: BTreeSet<(String, u32)> = given.map(|&(id, pid)| (uuid(id), pid)).collect();
         let excess = self.seats.excess.iter();
-        let excess: BTreeSet<(String, u32)> = excess.map(|&(id, pid)| (uuid(id), pid)).collect();
+        let excess = excess.map(|&(id, job, pid)| (uuid(id), job, pid)).collect();
         let known = Known { given, excess };
         let jobs = report.jobs.iter().flat_map(|job| {
             let gpus = job.gpus.iter();
@@ -118,7 +118,12 @@ impl Snapshot<'_> {
             }
         });
         for process in &mut processes {
-            process.is_excess = known.excess.contains(&(uuid.clone(), process.id.pid));
+            // One from before this arbiter may have the library of before an upgrade, and one with an excuse has no seat for it.
+            let is_judged =
+                process.id.began > self.evidence.arbiter_since && process.seat != Seat::Excused;
+            let is_in_excess =
+                |job| (known.excess).contains(&(uuid.clone(), schedule::Job(job), process.id.pid));
+            process.is_excess = is_judged && job.job.is_some_and(is_in_excess);
         }
         let about = job.job.and_then(|id| self.sample.confs.about.get(&id));
         Some(Tenant {
@@ -227,7 +232,7 @@ impl Snapshot<'_> {
 /// The arbiter's knowledge, by the GPU's UUID.
 struct Known {
     given: BTreeSet<(String, u32)>,
-    excess: BTreeSet<(String, u32)>,
+    excess: BTreeSet<(String, schedule::Job, u32)>,
 }
 
 fn claim(kind: Conf, conf: Option<&JobConf>) -> Claim {

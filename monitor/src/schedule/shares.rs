@@ -268,6 +268,12 @@ impl Sharing {
         self.jobs.get(&job).map(|state| state.share)
     }
 
+    /// Whether a job is held for so long that it cannot be on the GPU for that any more.
+    pub fn is_surely_held(&self, job: Job) -> bool {
+        let state = self.jobs.get(&job);
+        state.is_some_and(|it| it.is_held() && it.held_for >= 2 * RECHECK)
+    }
+
     /// The driver took the call that holds a job so long after the last look, or did not take it yet. Until then the job could be on the
     /// GPU.
     pub fn note_hold(&mut self, job: Job, after: Nanos, is_taken: bool) {

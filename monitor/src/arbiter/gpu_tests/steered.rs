@@ -276,7 +276,21 @@ fn a_process_that_cannot_be_steered_leaves_others_steered() {
     assert!(!device.waits(second_channel) && is_free(&second));
     assert_eq!(charged(&gpu, 2), 0);
     let begun = Instant::now();
+    let turn = std::cell::Cell::new(0);
     wait_until("it is found to have too much", || {
+        // The other job is there for one of 20 turns.
+        turn.set(turn.get() + 1);
+        match turn.get() % 20 {
+            0 => {
+                device.switch(pid(3), false);
+                device.switch(pid(2), true);
+            }
+            1 => {
+                device.switch(pid(2), false);
+                device.switch(pid(3), true);
+            }
+            _ => {}
+        }
         !gpu.account().excess.is_empty()
     });
     assert!(begun.elapsed() > Duration::from_secs(5));
