@@ -431,6 +431,47 @@ fn a_seat_for_show_is_ended_after_ten_seconds() -> Result<()> {
     Ok(())
 }
 
+/// The seconds of a core that a node's monitor and its helpers have used.
+fn monitors_time(node: usize) -> Result<f64> {
+    let times = "cd /proc; for process in [0-9]*; do case $(cat $process/comm 2>/dev/null) in softmig-monitor) cut -d' ' -f14,15 $process/stat;; esac; done";
+    let said = site()?
+        .cluster
+        .node(node)
+        .run_as_root(&["bash", "-c", times])?
+        .ok()?;
+    let ticks = said.split_whitespace().map(str::parse::<f64>);
+    Ok(ticks.sum::<Result<f64, _>>()? / 100.0)
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn what_seats_that_tell_anew_cost() -> Result<()> {
+    const NODE: usize = 11;
+    let site = site()?;
+    let uuid = site.cluster.node(NODE).gpus()[0].uuid.replace('-', "");
+    let uuid = uuid.strip_prefix("GPU").context("no UUID")?;
+    for seats in [1, 16, 64] {
+        let job = site.start_job(
+            "alice",
+            NODE,
+            QUARTER,
+            &format!("./show {uuid} tells {seats}"),
+        )?;
+        let mut before = monitors_time(NODE)?;
+        for second in [5, 10, 15, 20, 25] {
+            std::thread::sleep(Duration::from_secs(5));
+            let now = monitors_time(NODE)?;
+            println!(
+                "{seats} seats, until second {second}: {:.1} % of a core",
+                20.0 * (now - before)
+            );
+            before = now;
+        }
+        site.cancel(job)?;
+    }
+    Ok(())
+}
+
 /// A process that the monitor knows of has the library: others with a context have not.
 #[test]
 fn a_process_that_only_allocates_has_a_seat() -> Result<()> {
