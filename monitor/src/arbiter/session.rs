@@ -69,7 +69,7 @@ pub(super) struct Session {
 }
 
 /// The longest time for which nothing is done for a process that told of more than its job has paid for.
-const LONGEST_REST: Nanos = 50_000_000;
+const LONGEST_REST: Nanos = 250_000_000;
 /// Channels are not proven more often than this.
 const PAUSE: Nanos = 20_000_000;
 

@@ -433,7 +433,7 @@ fn a_seat_for_show_is_ended_after_ten_seconds() -> Result<()> {
 
 /// The seconds of a core that a node's monitor and its helpers have used.
 fn monitors_time(node: usize) -> Result<f64> {
-    let times = "cd /proc; for process in [0-9]*; do case $(cat $process/comm 2>/dev/null) in softmig-monitor) cut -d' ' -f14,15 $process/stat;; esac; done";
+    let times = "cd /proc; for process in [0-9]*; do case $(cat $process/comm 2>/dev/null) in softmig-monitor|exe) cut -d' ' -f14,15 $process/stat;; esac; done";
     let said = site()?
         .cluster
         .node(node)
