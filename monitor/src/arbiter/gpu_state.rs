@@ -138,7 +138,7 @@ impl GpuState {
         let Newcomer {
             pid, process, user, ..
         } = newcomer;
-        let session = Session::new(page, pid, process, is_old, self.wake_limit(job), user);
+        let session = Session::new(page, pid, process, is_old, self.rate_limit(job), user);
         let session = Arc::new(session);
         self.steering.add(job, share, mode);
         self.last_seat += 1;
@@ -183,7 +183,7 @@ impl GpuState {
         self.authorizer = Some(authorizer);
     }
 
-    /// Finds out whose processes are that come and go between two measurements, so that their jobs pay for them.
+    /// Finds the jobs of processes that come and go between two measurements, so that these jobs pay.
     fn note_named(&mut self, stays: &BTreeMap<u32, Stays>) {
         /// To find out reads three files of the kernel's and root's.
         const MOST_AT_ONCE: usize = 4;
@@ -289,7 +289,7 @@ impl GpuState {
     }
 
     /// The limit of a job, whose seats share it, also those that come later.
-    fn wake_limit(&mut self, job: Job) -> Arc<RateLimit> {
+    fn rate_limit(&mut self, job: Job) -> Arc<RateLimit> {
         Arc::clone(self.limits.entry(job).or_default())
     }
 

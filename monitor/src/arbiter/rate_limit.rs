@@ -1,9 +1,10 @@
-//! The limits to how often a job may wake the arbiter, and tell of other channels.
+//! The limits to how often a job may wake the arbiter, and to the channels that it may have proven.
 //!
 //! Each wake-up has a thread of the arbiter read the job's page. A job that wakes it without need would take a core,
 //! and keep the arbiter from other jobs. So each job has a limited part of the arbiter's time. The thread sleeps until the
 //! wake-ups so far are paid for, and then reads all that came meanwhile at once. The same holds of the time in which the driver is asked
-//! whose channels are that a process tells of anew. What is asked because channels were held costs a job nothing.
+//! whose channels are that a process tells of anew. What is proven again
+//! because it was held costs a job nothing.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
+
 use super::clock::now;
 use crate::schedule::Nanos;
-use rustix::io::Errno;
 
 const SECOND: Nanos = 1_000_000_000;
 /// The time for which a refusal is kept.
@@ -13,61 +14,49 @@ const KEPT: Nanos = 60 * SECOND;
 /// No more are kept, the last ones.
 const MOST: usize = 4096;
 
-/// The server's notes, for those that ask the arbiter.
+/// The refused processes, and when each asked.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<Noted>);
-
-#[derive(Debug, Default)]
-struct Noted {
-    /// The refused processes, and when each asked.
-    refused: BTreeMap<u32, Nanos>,
-}
+pub(super) struct Refusals(Mutex<BTreeMap<u32, Nanos>>);
 
 impl Refusals {
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Nanos>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A process got no seat, for this reason.
     pub(super) fn note(&self, pid: u32, why: Errno) {
         if is_excuse(why) {
-            self.noted().refuse(pid, now());
+            add(&mut self.all(), pid, now());
         }
     }
 
     /// Processes that got none of late.
     pub(super) fn refused(&self) -> BTreeSet<u32> {
-        let mut noted = self.noted();
-        noted.forget(now());
-        noted.refused.keys().copied().collect()
+        let mut all = self.all();
+        forget(&mut all, now());
+        all.keys().copied().collect()
     }
 }
 
-/// Whether this reason excuses a process that has no seat. Neither what it can never have does, nor [`Errno::AGAIN`]: too much
-/// that its own user asked for. Its library asks again, and gets the seat if it asks for no more than that.
+/// Whether this reason excuses a process that has no seat. A request that can never succeed is no excuse. Nor is
+/// [`Errno::AGAIN`]: its user asked for too much. Its library asks again, and gets the seat if that is less.
 fn is_excuse(why: Errno) -> bool {
     !matches!(why, Errno::INVAL | Errno::NOENT | Errno::AGAIN)
 }
 
-impl Noted {
-    fn refuse(&mut self, pid: u32, now: Nanos) {
-        self.refused.insert(pid, now);
-        if self.refused.len() > MOST {
-            self.forget(now);
-        }
-        if self.refused.len() > MOST {
-            let oldest = self
-                .refused
-                .iter()
-                .min_by_key(|(_, at)| **at)
-                .map(|(&pid, _)| pid);
-            oldest.map(|pid| self.refused.remove(&pid));
-        }
+fn add(all: &mut BTreeMap<u32, Nanos>, pid: u32, now: Nanos) {
+    all.insert(pid, now);
+    if all.len() > MOST {
+        forget(all, now);
     }
+    if all.len() > MOST {
+        let oldest = all.iter().min_by_key(|(_, at)| **at).map(|(&pid, _)| pid);
+        oldest.map(|pid| all.remove(&pid));
+    }
+}
 
-    fn forget(&mut self, now: Nanos) {
-        self.refused.retain(|_, at| now - *at < KEPT);
-    }
+fn forget(all: &mut BTreeMap<u32, Nanos>, now: Nanos) {
+    all.retain(|_, at| now - *at < KEPT);
 }
 
 #[cfg(test)]
@@ -76,16 +65,16 @@ mod tests {
 
     #[test]
     fn who_asked_in_vain_is_known_for_a_minute() {
-        let mut noted = Noted::default();
-        noted.refuse(7, SECOND);
-        noted.refuse(8, 50 * SECOND);
-        noted.forget(62 * SECOND);
-        assert_eq!(noted.refused.keys().copied().collect::<Vec<_>>(), [8]);
+        let mut noted = BTreeMap::new();
+        add(&mut noted, 7, SECOND);
+        add(&mut noted, 8, 50 * SECOND);
+        forget(&mut noted, 62 * SECOND);
+        assert_eq!(noted.keys().copied().collect::<Vec<_>>(), [8]);
         for pid in 0..2 * MOST as u32 {
-            noted.refuse(pid, 70 * SECOND + Nanos::from(pid));
+            add(&mut noted, pid, 70 * SECOND + Nanos::from(pid));
         }
-        assert_eq!(noted.refused.len(), MOST);
-        assert!(noted.refused.contains_key(&(2 * MOST as u32 - 1)));
+        assert_eq!(noted.len(), MOST);
+        assert!(noted.contains_key(&(2 * MOST as u32 - 1)));
     }
 
     #[test]

@@ -27,8 +27,8 @@ pub(super) struct Session {
     process: Option<OwnedFd>,
     has_left: AtomicBool,
     is_unruly: AtomicBool,
-    /// The limit to how often its job wakes the arbiter.
-    pub(super) wake_limit: Arc<RateLimit>,
+    /// The limits that all processes of its job share on this GPU.
+    pub(super) rate_limit: Arc<RateLimit>,
     channels: Mutex<Channels>,
     /// Channels that it tells of and that this GPU does not have: those of another GPU.
     elsewhere: Mutex<BTreeSet<Channel>>,
@@ -101,7 +101,7 @@ impl Session {
         pid: u32,
         process: Option<OwnedFd>,
         is_old: bool,
-        wake_limit: Arc<RateLimit>,
+        rate_limit: Arc<RateLimit>,
         user: Arc<Borrower>,
     ) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Session {
             process,
             has_left: AtomicBool::new(false),
             is_unruly: AtomicBool::new(false),
-            wake_limit,
+            rate_limit,
             channels: Mutex::default(),
             elsewhere: Mutex::default(),
             refused: AtomicUsize::new(0),
@@ -135,8 +135,8 @@ impl Session {
 
     /// Its process woke the thread here. Tells for how long no thread is to listen here.
     pub(super) fn woken(&self) -> Duration {
-        self.wake_limit
-            .wake(now(), Arc::strong_count(&self.wake_limit) - 1)
+        self.rate_limit
+            .wake(now(), Arc::strong_count(&self.rate_limit) - 1)
     }
 
     pub(super) fn has_left(&self) -> bool {
@@ -226,9 +226,11 @@ impl Session {
             let (elsewhere, here): (Vec<Channel>, _) =
                 channels.iter().partition(|channel| gone.contains(channel));
             *channels = here;
-            self.refused.fetch_add(elsewhere.len(), SeqCst);
-            self.wake_limit.pay_for_proof(now, elsewhere.len());
-            self.elsewhere().extend(elsewhere);
+            if !elsewhere.is_empty() {
+                self.refused.fetch_add(elsewhere.len(), SeqCst);
+                self.rate_limit.pay_for_proof(now, elsewhere.len());
+                self.elsewhere().extend(elsewhere);
+            }
             if channels.iter().any(|channel| new.contains(channel)) {
                 self.unproven.store(now, SeqCst);
                 self.page.wake();
@@ -287,13 +289,13 @@ impl Session {
         if is_new || unproven != 0 || is_other {
             // It may change them as often as it likes.
             let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
-            // The first time it cannot be held meanwhile.
+            // Its first proof does not wait: until then it cannot be held.
             let is_first = self.version.load(SeqCst) == 0;
-            let is_asked = !is_new;
-            let unpaid = if is_asked || is_first {
+            let is_charged = is_new;
+            let unpaid = if !is_charged || is_first {
                 0
             } else {
-                self.wake_limit.until_proof(now())
+                self.rate_limit.until_proof(now())
             };
             let rest = rest.max(unpaid.min(LONGEST_REST));
             std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
@@ -303,7 +305,7 @@ impl Session {
                 // What is held meanwhile can be proven. The page's version still is another one.
                 return self.page.wake();
             }
-            let (channels, is_set) = match self.prove(slice, is_asked) {
+            let (channels, is_set) = match self.prove(slice, is_charged) {
                 Ok(proved) => proved,
                 // If the driver is busy, the next wake-up tries again.
                 Err(NoAnswer::Passing) => return,
@@ -353,7 +355,7 @@ impl Session {
 
     /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
     /// process's own file. Sets this slice, unless it is 0, and tells whether no group has another.
-    fn prove(&self, slice: u64, is_free_of_charge: bool) -> Result<(Channels, bool), NoAnswer> {
+    fn prove(&self, slice: u64, is_charged: bool) -> Result<(Channels, bool), NoAnswer> {
         let not = |why| Ok((Channels::Not(why), true));
         if self.is_unruly.load(SeqCst) {
             return not(NotSteered::Runs);
@@ -393,8 +395,8 @@ impl Session {
             slice,
         };
         let answer = self.user.ask(process, &question)?;
-        if !is_free_of_charge {
-            self.wake_limit.pay_for_proof(now(), question.groups.len());
+        if is_charged {
+            self.rate_limit.pay_for_proof(now(), question.groups.len());
         }
         if answer.is_new {
             self.has_new_slice.store(true, SeqCst);
@@ -431,8 +433,8 @@ mod tests {
     fn session() -> (Session, MmapRaw) {
         let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let (page, shared) = Page::new().unwrap();
-        let (pid, wake_limit, user) = (std::process::id(), Arc::default(), Arc::default());
-        let session = Session::new(page, pid, Some(process), false, wake_limit, user);
+        let (pid, rate_limit, user) = (std::process::id(), Arc::default(), Arc::default());
+        let session = Session::new(page, pid, Some(process), false, rate_limit, user);
         (session, MmapRaw::map_raw(&shared).unwrap())
     }
 
@@ -493,8 +495,14 @@ mod tests {
             other.was_held(&channels(from).collect(), &BTreeSet::new(), now());
         }
         assert_eq!(session.known_count(), 0);
-        assert!(session.wake_limit.until_proof(now()) > 0);
-        assert_eq!(other.wake_limit.until_proof(now()), 0);
+        assert!(session.rate_limit.until_proof(now()) > 0);
+        // To be held costs nothing.
+        let (new, gone) = (channels(0).collect(), BTreeSet::new());
+        for _ in 0..20_000 {
+            other.set_channels(told(0));
+            other.was_held(&new, &gone, now());
+        }
+        assert_eq!(other.rate_limit.until_proof(now()), 0);
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl Steering {
                 share: self.sharing.share(job)?,
                 had: by.resident + by.unseated,
                 wants_gpu: by.wants_gpu,
-                had_loose: loose.had,
+                loose_time: loose.had,
                 loose: loose.processes,
             };
             Some((job, by))

@@ -70,7 +70,7 @@ pub struct Enforcer {
     /// The findings of the last observation.
     found: BTreeSet<(Rule, Holder, String)>,
     /// When it was said last that no process is judged by its seat.
-    deaf: Option<Duration>,
+    said_unjudged: Option<Duration>,
     scan: Scan,
     unattributed: Option<(Duration, Vec<Unattributed>)>,
 }
@@ -92,7 +92,7 @@ impl Enforcer {
             counted: BTreeSet::new(),
             said: BTreeMap::new(),
             found: BTreeSet::new(),
-            deaf: None,
+            said_unjudged: None,
             scan: Scan::default(),
             unattributed: None,
         }
@@ -195,8 +195,8 @@ impl Enforcer {
     fn say_that_none_is_judged(&mut self) {
         let now = self.start.elapsed();
         let is_due = |at: Duration| now.saturating_sub(at) >= SILENCE;
-        if self.deaf.is_none_or(is_due) {
-            self.deaf = Some(now);
+        if self.said_unjudged.is_none_or(is_due) {
+            self.said_unjudged = Some(now);
             warn!("seats take longer than they may: no process is ended now for work without one");
         }
     }

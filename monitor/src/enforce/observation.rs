@@ -130,6 +130,11 @@ pub struct Observation {
 }
 
 impl Tenant {
+    /// Those that cannot be held, of a job that has had more than its share for long.
+    pub fn in_excess(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|process| process.is_excess)
+    }
+
     /// Those that compute without a seat and without an excuse, where processes are to have one.
     pub fn unseated(&self) -> impl Iterator<Item = &Process> {
         let is_judged = matches!(

@@ -69,7 +69,7 @@ impl Rule {
             Self::NoConf => "a job without limits of its own on a GPU",
             Self::OutsideJobs => "GPU use outside every job",
             Self::NoFigure => "memory that no process's figure shows; these processes may keep it",
-            Self::Time => "more GPU time than its share, and it cannot be held",
+            Self::Time => "more GPU time than its share, by processes that cannot be held",
         }
     }
 
@@ -181,6 +181,7 @@ impl Evaluator {
         self.figures.note(observation, &self.bounds);
         let mut evaluation = Evaluation::default();
         let last = self.last.replace(observation.at);
+        // No look comes later than after three times the interval.
         let remembered = self.bounds.remembered.max(3 * settings.interval);
         let mut before = std::mem::take(&mut self.pending);
         before.retain(|(rule, ..), entry| {
@@ -248,10 +249,7 @@ impl Evaluator {
         };
         let there: BTreeSet<ProcessId> = match violation.rule {
             Rule::Seat => tenant.unseated().map(|process| process.id).collect(),
-            Rule::Time => {
-                let excess = tenant.processes.iter().filter(|it| it.is_excess);
-                excess.map(|process| process.id).collect()
-            }
+            Rule::Time => tenant.in_excess().map(|process| process.id).collect(),
             rule if self.is_violated(rule, tenant) => {
                 tenant.processes.iter().map(|process| process.id).collect()
             }
@@ -331,7 +329,7 @@ impl Evaluator {
                 Claim::Slice {
                     has_seats: true, ..
                 },
-            ) => tenant.processes.iter().any(|it| it.is_excess),
+            ) => tenant.in_excess().next().is_some(),
             // Holders that may keep memory in no process's figure are not on the GPU.
             _ => false,
         }
@@ -356,10 +354,7 @@ impl Evaluator {
                 let users = tenant.processes.iter().filter(|it| it.exempt.is_none());
                 users.collect()
             }
-            Rule::Time => {
-                let excess = tenant.processes.iter().filter(|it| it.is_excess);
-                excess.collect()
-            }
+            Rule::Time => tenant.in_excess().collect(),
             _ => tenant.processes.iter().collect(),
         };
         let processes = match rule {

@@ -118,12 +118,12 @@ impl Snapshot<'_> {
             }
         });
         for process in &mut processes {
-            // One from before this arbiter may have the library of before an upgrade, and one with an excuse has no seat for it.
-            let is_judged =
+            // A process from before this arbiter may have an older library. One with an excuse has no seat through no fault of its own.
+            let may_be_judged =
                 process.id.began > self.evidence.arbiter_since && process.seat != Seat::Excused;
             let is_in_excess =
                 |job| (known.excess).contains(&(uuid.clone(), schedule::Job(job), process.id.pid));
-            process.is_excess = is_judged && job.job.is_some_and(is_in_excess);
+            process.is_excess = may_be_judged && job.job.is_some_and(is_in_excess);
         }
         let about = job.job.and_then(|id| self.sample.confs.about.get(&id));
         Some(Tenant {

@@ -17,14 +17,14 @@ const WINDOW: usize = 10;
 const MARGIN: Nanos = 6;
 /// Others have less than theirs if it is by more than this part of the window together, in percent.
 const LACK: Nanos = 5;
-/// What a job that wanted the GPU has at least, in percent of the window: one that says so and is never there waits for something else.
+/// A job with less than this percentage of the window does not count as lacking time: it waits for something else.
 const LEAST: Nanos = 1;
 /// Others wanted the GPU if they did for this part of the window, in percent.
 const WANTED: Nanos = 90;
-/// Processes are told of that were on the GPU in so many seconds, with the one that is not over.
+/// Only processes that were on the GPU in so many last seconds are named. The second that runs counts.
 const LATE: usize = 3;
 /// After a longer time without a look the window begins anew.
-const LONGEST: Nanos = SECOND;
+const LONGEST: Nanos = SECOND / 10;
 
 /// What a job did since the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +33,10 @@ pub struct Use {
     pub share: Share,
     /// The time that its processes were on the GPU.
     pub had: Nanos,
-    /// Whether it says that it wants the GPU.
+    /// Whether a process that can be held says that it wants the GPU.
     pub wants_gpu: bool,
     /// The time of its processes that cannot be held, or ran while they were.
-    pub had_loose: Nanos,
+    pub loose_time: Nanos,
     /// These processes.
     pub loose: BTreeSet<u32>,
 }
@@ -54,7 +54,7 @@ pub struct Excess {
 struct Second {
     share: Share,
     had: Nanos,
-    had_loose: Nanos,
+    loose_time: Nanos,
     /// The time for which it wanted the GPU.
     wanted: Nanos,
     loose: BTreeSet<u32>,
@@ -63,10 +63,11 @@ struct Second {
 impl Excess {
     /// Takes what jobs did since the last look.
     pub fn note(&mut self, now: Nanos, uses: BTreeMap<Job, Use>) {
-        let mut time = now - std::mem::replace(&mut self.looked, now);
+        let time = now - std::mem::replace(&mut self.looked, now);
         if time > LONGEST {
+            // What jobs had in the pause is in no window.
             self.seconds.clear();
-            time = 0;
+            return;
         }
         if self.seconds.is_empty() || now - self.began >= SECOND {
             self.began = now;
@@ -83,12 +84,12 @@ impl Excess {
             let second = last.entry(job).or_insert(Second {
                 share: by.share,
                 had: 0,
-                had_loose: 0,
+                loose_time: 0,
                 wanted: 0,
                 loose: BTreeSet::new(),
             });
             second.had += by.had;
-            second.had_loose += by.had_loose;
+            second.loose_time += by.loose_time;
             second.wanted += if by.wants_gpu { time } else { 0 };
             second.loose.extend(by.loose);
         }
@@ -111,15 +112,15 @@ impl Excess {
         for (job, second) in self.seconds.iter().take(WINDOW).flatten() {
             let sum = sums.entry(*job).or_insert_with(|| Second {
                 had: 0,
-                had_loose: 0,
+                loose_time: 0,
                 wanted: 0,
                 ..second.clone()
             });
             sum.had += second.had;
-            sum.had_loose += second.had_loose;
+            sum.loose_time += second.loose_time;
             sum.wanted += second.wanted;
         }
-        // One that tells how it can be held is loose no more.
+        // A process that can be held by now is no longer named.
         let late = self.seconds.iter().rev().take(LATE);
         let loose = |job: Job| -> BTreeSet<u32> {
             let of_job = late.clone().filter_map(|second| second.get(&job));
@@ -130,7 +131,7 @@ impl Excess {
             .filter(|sum| sum.wanted >= part(WANTED) && sum.had >= part(LEAST))
             .map(|sum| (share_of(sum.share, window) - sum.had).max(0))
             .sum();
-        let is_beyond = |sum: &Second| sum.had_loose > share_of(sum.share, window) + part(MARGIN);
+        let is_beyond = |sum: &Second| sum.loose_time > share_of(sum.share, window) + part(MARGIN);
         if lack < part(LACK) {
             return BTreeMap::new();
         }
@@ -177,7 +178,7 @@ mod tests {
                     share: Share::new(it.eighths, 8).unwrap(),
                     had: LOOK * it.percent / 100,
                     wants_gpu: it.wants_gpu,
-                    had_loose: if it.is_loose {
+                    loose_time: if it.is_loose {
                         LOOK * it.percent / 100
                     } else {
                         0
@@ -246,26 +247,23 @@ mod tests {
         ] {
             assert_eq!(found(60, jobs), None);
         }
-        // Ten seconds are over at once after a pause without looks.
+        // What a job had in a pause without looks is not compared.
         let mut excess = Excess::default();
-        let uses = || {
+        let uses = |time: Nanos| {
             let by = |eighths, had, loose: &[u32]| Use {
                 share: Share::new(eighths, 8).unwrap(),
                 had,
                 wants_gpu: true,
-                had_loose: had,
+                loose_time: had,
                 loose: loose.iter().copied().collect(),
             };
-            BTreeMap::from([
-                (Job(0), by(2, SECOND, &[7])),
-                (Job(1), by(6, SECOND / 50, &[])),
-            ])
+            BTreeMap::from([(Job(0), by(2, time, &[7])), (Job(1), by(6, time / 50, &[]))])
         };
-        for second in 1..=10 {
-            excess.note(second * SECOND, uses());
+        for look in 0..=100 {
+            excess.note(look * SECOND / 10, uses(SECOND / 10));
         }
-        assert_eq!(excess.found(), BTreeMap::new());
-        excess.note(30 * SECOND, uses());
+        assert_eq!(excess.found().len(), 1);
+        excess.note(30 * SECOND, uses(20 * SECOND));
         assert_eq!(excess.found(), BTreeMap::new());
     }
 

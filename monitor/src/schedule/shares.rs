@@ -268,14 +268,14 @@ impl Sharing {
         self.jobs.get(&job).map(|state| state.share)
     }
 
-    /// Whether a job is held for so long that it cannot be on the GPU for that any more.
+    /// Whether a job has been held for long enough to be off the GPU.
     pub fn is_surely_held(&self, job: Job) -> bool {
         let state = self.jobs.get(&job);
         state.is_some_and(|it| it.is_held() && it.held_for >= 2 * RECHECK)
     }
 
-    /// The driver took the call that holds a job so long after the last look, or did not take it yet. Until then the job could be on the
-    /// GPU.
+    /// The driver took the call that holds a job, `after` this time since the last look; or it has not taken it yet. The job may have
+    /// been on the GPU until then.
     pub fn note_hold(&mut self, job: Job, after: Nanos, is_taken: bool) {
         let state = self.jobs.get_mut(&job);
         // One that is held for longer can tell of other channels at any time.

@@ -1,11 +1,11 @@
-//! The figures that take more than two observations: which processes worked without a seat.
+//! Which processes worked on a GPU without a seat, over several observations.
 
 use crate::enforce::observation::{Holder, Observation, Process, ProcessId, Seat, Tenant};
 use crate::enforce::rules::bounds::Bounds;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The sums over the observations so far.
+/// What the observations so far say of work without a seat.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     /// When each process was first seen on each GPU.
