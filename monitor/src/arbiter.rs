@@ -21,6 +21,7 @@ mod connections;
 mod gpu;
 mod gpu_state;
 mod gpus;
+mod named;
 mod other_gpus;
 mod page;
 mod prover;

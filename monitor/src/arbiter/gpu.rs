@@ -95,9 +95,9 @@ impl Gpu {
         self.state().set_standing(standing);
     }
 
-    /// See [`GpuState::set_authorizer`].
+    /// Whom to ask for the job of a process that the GPU's log names.
     pub(super) fn set_authorizer(&self, authorizer: Arc<dyn Authorizer>) {
-        self.state().set_authorizer(authorizer);
+        self.state().named.authorizer = Some(authorizer);
     }
 
     /// See [`GpuState::set_unseated`].

@@ -14,9 +14,10 @@ use tracing::warn;
 
 use softmig_region::seat::{MOST_CHANNELS, Version};
 
-use super::authorizer::{Admission, Authorizer, Client};
+use super::authorizer::Admission;
 use super::borrower::Borrower;
 use super::clock::now;
+use super::named::Named;
 use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::rate_limit::RateLimit;
@@ -24,7 +25,6 @@ use super::scheduler::Scheduler;
 use super::session::Session;
 use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
-use super::switch_log::Stays;
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::schedule::gangs::Phase;
 use crate::schedule::shares::RECHECK;
@@ -61,11 +61,9 @@ pub(super) struct GpuState {
     last_seat: u64,
     /// Processes of jobs with slices that have no seat, as they were seen last.
     unseated: BTreeMap<u32, Unseated>,
-    /// Processes that the GPU's log named since then, and whose they are, if they are a job's with a slice.
-    named: BTreeMap<u32, Option<Unseated>>,
+    pub(super) named: Named,
     /// Those of jobs that are not over.
     limits: BTreeMap<Job, Arc<RateLimit>>,
-    authorizer: Option<Arc<dyn Authorizer>>,
     /// Jobs with more channels than can be held.
     crowded: BTreeSet<Job>,
     book: Book,
@@ -102,9 +100,8 @@ impl GpuState {
             sessions: BTreeMap::new(),
             last_seat: 0,
             unseated: BTreeMap::new(),
-            named: BTreeMap::new(),
+            named: Named::default(),
             limits: BTreeMap::new(),
-            authorizer: None,
             crowded: BTreeSet::new(),
             book: Book::default(),
             next: None,
@@ -174,40 +171,7 @@ impl GpuState {
     /// These have no seat: their jobs pay for what they use.
     pub(super) fn set_unseated(&mut self, unseated: BTreeMap<u32, Unseated>) {
         self.unseated = unseated;
-        // A number may be another process's by now.
         self.named.clear();
-    }
-
-    /// Whom to ask for the job of a process that the GPU's log names.
-    pub(super) fn set_authorizer(&mut self, authorizer: Arc<dyn Authorizer>) {
-        self.authorizer = Some(authorizer);
-    }
-
-    /// Finds the jobs of processes that come and go between two measurements, so that these jobs pay.
-    fn note_named(&mut self, stays: &BTreeMap<u32, Stays>) {
-        /// To find out reads three files of the kernel's and root's.
-        const MOST_AT_ONCE: usize = 4;
-        let Some(authorizer) = &self.authorizer else {
-            return;
-        };
-        let is_known = |pid| {
-            let mut sessions = self.sessions.values();
-            self.unseated.contains_key(&pid) || sessions.any(|it| it.pid == pid)
-        };
-        let named = stays.iter().filter(|(_, it)| it.resident > 0);
-        let new = named.filter(|(pid, _)| !self.named.contains_key(pid) && !is_known(**pid));
-        let new: Vec<u32> = new.map(|(&pid, _)| pid).take(MOST_AT_ONCE).collect();
-        for pid in new {
-            // The kernel says whose it is, whatever user it has.
-            let client = Client { pid, uid: 0 };
-            let admission = authorizer.admit(client, self.scheduler.id()).ok();
-            let of = admission.map(|of| Unseated {
-                job: of.job,
-                share: of.share,
-                mode: of.mode,
-            });
-            self.named.insert(pid, of);
-        }
     }
 
     /// The arbiter ends.
@@ -459,11 +423,12 @@ impl GpuState {
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
-        self.note_named(&stays);
-        let named = self.named.iter();
-        let mut unseated: BTreeMap<u32, Unseated> =
-            named.filter_map(|(&pid, of)| Some((pid, (*of)?))).collect();
-        unseated.extend(&self.unseated);
+        let is_known = |pid| {
+            let mut sessions = self.sessions.values();
+            self.unseated.contains_key(&pid) || sessions.any(|it| it.pid == pid)
+        };
+        self.named.note(self.scheduler.id(), &stays, is_known);
+        let unseated = self.named.with(&self.unseated);
         let look = self.steering.look(at, &stays, &seats, &unseated);
         let phase = self.others.look(at, self.steering.standings());
         self.steering.set_phase(phase);
@@ -512,7 +477,7 @@ impl GpuState {
     fn hold(&mut self) {
         let sessions = self.sessions.iter();
         let (held, free): (Vec<_>, Vec<_>) = sessions
-            .map(|(seat, session)| (seat.job, Arc::clone(session)))
+            .map(|(seat, session)| (seat.job, session))
             .partition(|(job, session)| self.is_held(*job) && self.can_hold(*job, session));
         free.iter().for_each(|(_, session)| session.note_hold(None));
         let channels = held.iter().flat_map(|(_, it)| it.known()).collect();

@@ -291,11 +291,10 @@ impl Session {
             let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
             // Its first proof does not wait: until then it cannot be held.
             let is_first = self.version.load(SeqCst) == 0;
-            let is_charged = is_new;
-            let unpaid = if !is_charged || is_first {
-                0
-            } else {
+            let unpaid = if is_new && !is_first {
                 self.rate_limit.until_proof(now())
+            } else {
+                0
             };
             let rest = rest.max(unpaid.min(LONGEST_REST));
             std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
@@ -305,7 +304,7 @@ impl Session {
                 // What is held meanwhile can be proven. The page's version still is another one.
                 return self.page.wake();
             }
-            let (channels, is_set) = match self.prove(slice, is_charged) {
+            let (channels, is_set) = match self.prove(slice, is_new) {
                 Ok(proved) => proved,
                 // If the driver is busy, the next wake-up tries again.
                 Err(NoAnswer::Passing) => return,
@@ -354,8 +353,9 @@ impl Session {
     }
 
     /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
-    /// process's own file. Sets this slice, unless it is 0, and tells whether no group has another.
-    fn prove(&self, slice: u64, is_charged: bool) -> Result<(Channels, bool), NoAnswer> {
+    /// process's own file. Sets this slice, unless it is 0, and tells whether no group has another. If it told of them anew, its job
+    /// pays.
+    fn prove(&self, slice: u64, is_new: bool) -> Result<(Channels, bool), NoAnswer> {
         let not = |why| Ok((Channels::Not(why), true));
         if self.is_unruly.load(SeqCst) {
             return not(NotSteered::Runs);
@@ -395,7 +395,7 @@ impl Session {
             slice,
         };
         let answer = self.user.ask(process, &question)?;
-        if is_charged {
+        if is_new {
             self.rate_limit.pay_for_proof(now(), question.groups.len());
         }
         if answer.is_new {

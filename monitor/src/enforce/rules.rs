@@ -3,18 +3,18 @@
 //! Nothing here reads a clock or a file, or sends a signal.
 
 mod bounds;
-mod figures;
 #[cfg(test)]
 mod honest_tests;
 #[cfg(test)]
 mod tests;
+mod unseated_work;
 
 use crate::enforce::observation::{Claim, Holder, Observation, ProcessId, Tenant};
 pub use bounds::Bounds;
-use figures::Figures;
 use softmig_policy::config::monitor::{End, Monitor, OutsideJobs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use unseated_work::UnseatedWork;
 
 /// The rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,7 +159,7 @@ pub struct Evaluator {
     pending: BTreeMap<Key, Pending>,
     /// When the last observation was.
     last: Option<Duration>,
-    figures: Figures,
+    unseated_work: UnseatedWork,
 }
 
 impl Evaluator {
@@ -178,7 +178,7 @@ impl Evaluator {
         settings: &Monitor,
         again: &BTreeSet<Holder>,
     ) -> Evaluation {
-        self.figures.note(observation, &self.bounds);
+        self.unseated_work.note(observation, &self.bounds);
         let mut evaluation = Evaluation::default();
         let last = self.last.replace(observation.at);
         // No look comes later than after three times the interval.
@@ -222,7 +222,7 @@ impl Evaluator {
             let seen_for = observation.at.saturating_sub(entry.first);
             let is_long_enough =
                 entry.observations >= self.bounds.observations && seen_for >= patience;
-            // For this rule the figures count the observations.
+            // For this rule `unseated_work` counts the observations.
             if violation.rule == Rule::Seat || is_long_enough {
                 evaluation.violations.push(violation);
             } else {
@@ -235,7 +235,7 @@ impl Evaluator {
             self.pending.entry(key).or_insert(entry);
         }
         let is_suspect = |tenant: &Tenant| {
-            self.figures.is_suspect(tenant) && !self.is_violated(Rule::Seat, tenant)
+            self.unseated_work.is_suspect(tenant) && !self.is_violated(Rule::Seat, tenant)
         };
         evaluation.is_in_doubt |= observation.tenants.iter().any(is_suspect);
         evaluation
@@ -339,8 +339,10 @@ impl Evaluator {
         &'a self,
         tenant: &'a Tenant,
     ) -> impl Iterator<Item = &'a crate::enforce::observation::Process> {
-        let worked = self.figures.has_worked_twice(tenant, self.bounds.seen_for);
-        (tenant.unseated()).filter(move |it| worked && self.figures.has_worked(tenant, it.id))
+        let worked = self
+            .unseated_work
+            .has_worked_twice(tenant, self.bounds.seen_for);
+        (tenant.unseated()).filter(move |it| worked && self.unseated_work.has_worked(tenant, it.id))
     }
 
     fn violation(&self, rule: Rule, tenant: &Tenant) -> Violation {

@@ -11,8 +11,8 @@ pub struct Bounds {
     pub margin_part: u64,
     /// The time for which a process that has the library may work without a seat: the most that a context takes beside others.
     pub making_context: Duration,
-    /// Work without a seat, or too much memory, in two observations is a violation if no more than this is between them (for memory: or three intervals). NVML does
-    /// not show each process in each of its samples, and memory can be given back between two looks.
+    /// Work without a seat, or too much memory, in two observations is a violation if no more than this is between them; for memory,
+    /// or three intervals. NVML does not show each process in each of its samples, and memory can be given back between two looks.
     pub remembered: Duration,
     /// The time for which it has to be seen, apart from the grace that an administrator gives.
     pub seen_for: Duration,

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 /// What the observations so far say of work without a seat.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct UnseatedWork {
     /// When each process was first seen on each GPU.
     known: BTreeMap<(ProcessId, String), Duration>,
     /// The processes that were busy on each GPU without a seat and got none since, and when.
     worked: BTreeMap<(Holder, String), Vec<(Duration, ProcessId)>>,
 }
 
-impl Figures {
+impl UnseatedWork {
     pub(super) fn note(&mut self, observation: &Observation, bounds: &Bounds) {
         let mut before = std::mem::take(&mut self.known);
         for tenant in &observation.tenants {
