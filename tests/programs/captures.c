@@ -126,12 +126,29 @@ static void *greedy(void *stream)
     return NULL;
 }
 
+// Two of them, of which each waits for the other's work too.
+static pthread_t others[2];
+
+static void start_others(void)
+{
+    void *streams[] = {two, three};
+    over = 0;
+    for (int at = 0; at < 2; at++)
+        if (pthread_create(&others[at], NULL, greedy, streams[at]) != 0)
+            fail("pthread_create", NULL);
+}
+
+static void stop_others(void)
+{
+    over = 1;
+    for (int at = 0; at < 2; at++)
+        pthread_join(others[at], NULL);
+    finish();
+}
+
 static void beside(const char *what, void *stream)
 {
-    pthread_t other;
-    over = 0;
-    if (pthread_create(&other, NULL, greedy, three) != 0)
-        fail("pthread_create", NULL);
+    start_others();
     times(BEFORE, stream);
     rest(0.02);
     begin(stream);
@@ -140,9 +157,7 @@ static void beside(const char *what, void *stream)
         rest(0.002);
     }
     end(what, stream);
-    over = 1;
-    pthread_join(other, NULL);
-    finish();
+    stop_others();
 }
 
 // Work of the default stream is under way that the program did not wait for; no call may name that stream while a blocking
@@ -156,7 +171,6 @@ static void beside_the_default_stream(void)
 // Short work of the stream is over, and no call asked for its end: it is known so well that it is not measured.
 static void after_short_work(void)
 {
-    pthread_t other;
     for (int at = 0; at < WARM; at++) {
         must("cuLaunchKernel", launch(short_kernel, one));
         finish();
@@ -164,15 +178,11 @@ static void after_short_work(void)
     must("cuLaunchKernel", launch(short_kernel, one));
     rest(0.002);
     begin(one);
-    over = 0;
-    if (pthread_create(&other, NULL, greedy, three) != 0)
-        fail("pthread_create", NULL);
+    start_others();
     rest(0.02);
     launches(one);
     end("after short work", one);
-    over = 1;
-    pthread_join(other, NULL);
-    finish();
+    stop_others();
 }
 
 int main(int count, char **word)

@@ -135,7 +135,8 @@ impl PacedGpu {
                 break;
             }
             if wait.waits_for_others {
-                self.look_at_all(cap, os::nanoseconds());
+                // Another thread of the program may capture just now.
+                relaxed(|| self.look_at_all(cap, os::nanoseconds()));
             }
         }
         if wait.has_overrun {
