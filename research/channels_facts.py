@@ -303,6 +303,21 @@ class Lab:
             found[name] = {"channels": len(own), "statuses": [hex(status) for status in statuses], "paces_after_one_call_and_two": paces, "end": program.end()}
         return found
 
+    def enabled_more_often(self):
+        """So many calls that let channels run that none had disabled; then the pace after each call that disables them, and after each that lets them run."""
+        found = {}
+        for more in (0, 1, 4):
+            program = Program(self, MIDDLE)
+            own = list(zip(program.clients, program.channels))
+
+            def after(is_off):
+                status, _ = self.disable_all(own, is_off)
+                time.sleep(0.05)
+                return hex(status), round(rates([program], 0.3)[0] / self.alone[MIDDLE], 3)
+
+            found[str(more)] = {"more": [after(0) for _ in range(more)], "off": [after(1) for _ in range(more + 2)], "on": [after(0) for _ in range(more + 3)], "end": program.end()}
+        return found
+
     def clock(self):
         """The GPU's clock less the time of day, in the first second and in the last: the largest difference of that second's reads, each by its newest record."""
         programs = [Program(self, MIDDLE), Program(self, WAITS)]
@@ -326,7 +341,7 @@ def main():
     file = given.out / "gpu-channels-facts.json"
     kept = json.loads(file.read_text())["experiments"] if file.exists() else {}
     result = {"machine": machine(), "alone_a_second": {" ".join(map(str, kind)): round(rate, 1) for kind, rate in lab.alone.items()}, "experiments": kept}
-    for name in ("slices", "residency", "setting_slices", "anothers_slice", "schedule_off", "disabled_by_itself", "disabled_by_root", "alternating", "refused_call", "clock", "reads"):
+    for name in ("slices", "residency", "setting_slices", "anothers_slice", "schedule_off", "disabled_by_itself", "disabled_by_root", "alternating", "refused_call", "enabled_more_often", "clock", "reads"):
         if given.only and name not in given.only:
             continue
         try:

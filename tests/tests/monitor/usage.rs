@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use softmig_fake_node::{Description, Gpu, MIB, Node as Driver};
+use softmig_fake_node::{Description, Gpu, KERNEL_DRIVER, MIB, Node as Driver};
 use softmig_tests::programs::FOLDER;
 use softmig_tests::softmig::enforced;
 use softmig_tests::{Cluster, Gpus, Node, Slurm, on_each_slurm};
@@ -49,38 +49,45 @@ pub fn busy(driver: &Driver, pid: u64) -> Result<f64> {
     Ok(Duration::from_nanos(its.map(|one| one.busy).sum()).as_secs_f64())
 }
 
-/// The part of the time that a job had the GPU, in percent: by the monitor, and by the driver.
-fn shares(
-    cluster: &Cluster,
-    node: &Node,
-    driver: &Driver,
-    (id, pid): (u32, u64),
-) -> Result<(f64, f64)> {
-    let look = || -> Result<[f64; 4]> {
-        // The driver is asked when the monitor has just written: a job's pace is not the same in every second.
-        let before = usage(node)?;
-        let told = cluster.wait_for("the next figures", || {
-            let told = usage(node)?;
-            Ok((told != before).then_some(told))
-        })?;
-        let now = Duration::from_nanos(driver.now()).as_secs_f64();
-        let busy = busy(driver, pid)?;
-        let told = of_job(&told, id)?;
-        let told = |key: &str| told[key].as_f64().with_context(|| format!("no {key}"));
-        Ok([told("charged_seconds")?, told("known_seconds")?, busy, now])
-    };
-    let before = look()?;
-    // Looks come at random times.
-    let mut after = look()?;
-    while after[1] - before[1] < 2.0 {
-        after = look()?;
+/// What a job had of the GPU so far, in seconds.
+#[derive(Debug)]
+struct Had {
+    /// By the monitor, and of how much time.
+    charged: f64,
+    known: f64,
+    /// By the driver, and its clock.
+    busy: f64,
+    now: f64,
+}
+
+impl Had {
+    /// The parts of the time since then, in percent: by the monitor, and by the driver.
+    fn since(&self, before: &Self) -> (f64, f64) {
+        let percent = |had: f64, time: f64| 100.0 * had / time;
+        (
+            percent(self.charged - before.charged, self.known - before.known),
+            percent(self.busy - before.busy, self.now - before.now),
+        )
     }
-    let passed: Vec<f64> = after
-        .iter()
-        .zip(before)
-        .map(|(after, before)| after - before)
-        .collect();
-    Ok((100.0 * passed[0] / passed[1], 100.0 * passed[2] / passed[3]))
+}
+
+/// The driver is asked when the monitor has just written: a job's pace is not the same in every second.
+fn had(cluster: &Cluster, node: &Node, driver: &Driver, (id, pid): (u32, u64)) -> Result<Had> {
+    let before = usage(node)?;
+    let told = cluster.wait_for("the next figures", || {
+        let told = usage(node)?;
+        Ok((told != before).then_some(told))
+    })?;
+    let now = Duration::from_nanos(driver.now()).as_secs_f64();
+    let busy = busy(driver, pid)?;
+    let told = of_job(&told, id)?;
+    let told = |key: &str| told[key].as_f64().with_context(|| format!("no {key}"));
+    Ok(Had {
+        charged: told("charged_seconds")?,
+        known: told("known_seconds")?,
+        busy,
+        now,
+    })
 }
 
 /// The figure of a job in a page of the exporter.
@@ -155,9 +162,10 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         scheduler: true,
         ..description
     })?;
-    let daemon = Daemon::start(node)?;
+    let daemon = Daemon::start_by(node, &format!("env LD_PRELOAD={KERNEL_DRIVER}"))?;
 
-    let computes = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
+    // Kernels of a second: the GPU rarely waits for a host that is busy, which neither sees exactly.
+    let computes = format!("{FOLDER}/paced 1000000000 1000000 async & echo \"holds: $!\"\n");
     let (computing, its) = job(&cluster, "alice", SLICE, &computes)?;
     let (two, _) = job(&cluster, "alice", SLICE, &(holds(300) + &holds(200)))?;
     let (one, _) = job(&cluster, "bob", SLICE, &holds(MUCH))?;
@@ -194,21 +202,22 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         3600.0
     );
 
-    // Time, within a point. The machine may be busy, and the two do not look at the same moment.
+    // Time, within a point. The two do not look at the same moment, and the machine may be busy, which counts the less the longer the
+    // time is.
+    let begin = had(&cluster, node, &driver, (computing, its[0]))?;
     let mut seen = Vec::new();
-    for _ in 0..6 {
-        let (charged, worked) = shares(&cluster, node, &driver, (computing, its[0]))?;
-        seen.push((charged, worked));
-        if (charged - worked).abs() < 1.0 {
-            break;
+    let agree = |&(charged, worked): &(f64, f64)| (charged - worked).abs() < 1.0 && charged > 10.0;
+    while seen.len() < 10 && !seen.last().is_some_and(agree) {
+        let now = had(&cluster, node, &driver, (computing, its[0]))?;
+        if now.known - begin.known >= 2.0 {
+            seen.push(now.since(&begin));
         }
     }
-    let last = seen.last().copied().unwrap_or_default();
     ensure!(
-        (last.0 - last.1).abs() < 1.0,
+        seen.last().is_some_and(agree),
         "charged and worked, in percent: {seen:?}"
     );
-    ensure!(last.0 > 10.0, "{seen:?}");
+    println!("charged and worked, in percent: {seen:?}");
     for idle in [one, two] {
         assert_eq!(of_job(&usage(node)?, idle)?["charged_seconds"], 0.0);
     }
