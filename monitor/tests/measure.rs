@@ -210,7 +210,7 @@ fn usage() -> Node {
         ..JobGpu::default()
     };
     let unsteered = Seat {
-        not_steered: Some("it has told of no channels".into()),
+        not_steered: Some("none of its channels is known".into()),
         ..seat(103)
     };
     let held = JobGpu {

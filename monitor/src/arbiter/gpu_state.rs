@@ -27,7 +27,6 @@ use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::schedule::gangs::Phase;
-use crate::schedule::shares::RECHECK;
 use crate::schedule::{Book, Job, Nanos, SeatId};
 
 /// How often processes that want the GPU are told that the arbiter is there. Where there is no heartbeat for twice as long, they
@@ -382,6 +381,7 @@ impl GpuState {
             job: seat.job,
             process: session.pid,
             is_steered: self.not_steered(now, seat.job, session).is_none(),
+            is_surely_held: session.is_surely_held(self.steering.looked()),
             wants_gpu: session.page.wants_gpu(),
             pending: session.new_pending(),
             slice: session.shortest_slice(),
@@ -423,6 +423,14 @@ impl GpuState {
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
+        let held = seats.iter().filter(|seat| seat.is_surely_held);
+        for seat in held {
+            let resident = stays.get(&seat.process).map_or(0, |it| it.resident);
+            let mut sessions = self.of_job(seat.job);
+            if let Some(session) = sessions.find(|it| it.pid == seat.process) {
+                session.note_stay_while_held(resident);
+            }
+        }
         let is_known = |pid| {
             let mut sessions = self.sessions.values();
             self.unseated.contains_key(&pid) || sessions.any(|it| it.pid == pid)
@@ -432,13 +440,6 @@ impl GpuState {
         let look = self.steering.look(at, &stays, &seats, &unseated);
         let phase = self.others.look(at, self.steering.standings());
         self.steering.set_phase(phase);
-        for &job in &look.escaped {
-            let runs = self.of_job(job).filter(|it| has_worked(it.pid));
-            let runs = runs.filter(|session| self.can_hold(job, session));
-            // The job's other processes may have come to be held before.
-            let runs = runs.filter(|session| session.is_held_for(now) >= 2 * RECHECK);
-            runs.for_each(|session| session.cannot_be_held());
-        }
         for &(job, slice) in &look.slices {
             self.of_job(job).for_each(|it| it.request_slice(slice));
         }
@@ -482,12 +483,11 @@ impl GpuState {
         free.iter().for_each(|(_, session)| session.note_hold(None));
         let channels = held.iter().flat_map(|(_, it)| it.known()).collect();
         let done = self.steering.hold(&mut self.scheduler, channels);
-        for (job, session) in held {
+        for (_, session) in held {
             session.was_held(&done.new, &done.gone, now());
             let waiting = &self.scheduler.waiting;
             let is_taken = session.known().iter().all(|it| waiting.contains(it));
             session.note_hold(is_taken.then(now));
-            self.steering.note_hold(job, done.took, is_taken);
         }
     }
 

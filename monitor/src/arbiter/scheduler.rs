@@ -45,8 +45,6 @@ pub(super) struct Held {
     pub(super) gone: BTreeSet<Channel>,
     /// Whether the driver was told of any change. The GPU then begins its round anew.
     pub(super) has_changed: bool,
-    /// How long the call took; the caller measures it.
-    pub(super) took: Nanos,
 }
 
 /// Opens a GPU.

@@ -54,7 +54,9 @@ pub(super) struct Session {
     unproven: AtomicI64,
     /// Since when all of its channels are held; 0 for not.
     held: AtomicI64,
-    /// Since when it uses the GPU and has told of no channels; 0 for not.
+    /// How often it was on the GPU since then.
+    escaped: AtomicU32,
+    /// Since when it uses the GPU and none of its channels are known; 0 for not.
     silent: AtomicI64,
     /// Why the driver says that channels are not its own.
     refusal: Mutex<Option<String>>,
@@ -124,6 +126,7 @@ impl Session {
             proved: AtomicI64::new(0),
             unproven: AtomicI64::new(0),
             held: AtomicI64::new(0),
+            escaped: AtomicU32::new(0),
             silent: AtomicI64::new(0),
             refusal: Mutex::default(),
             is_told: AtomicBool::new(false),
@@ -238,7 +241,8 @@ impl Session {
         }
         let unproven = self.unproven.load(SeqCst);
         if unproven != 0 && now - unproven > longest {
-            *channels = Channels::Not(NotSteered::NotOwn);
+            // Where the machine is busy, their proof comes late.
+            *channels = Channels::Unknown;
         }
     }
 
@@ -325,22 +329,29 @@ impl Session {
     pub(super) fn note_hold(&self, by: Option<Nanos>) {
         match by {
             Some(by) => drop(self.held.compare_exchange(0, by, SeqCst, SeqCst)),
-            None => self.held.store(0, SeqCst),
+            None => {
+                self.held.store(0, SeqCst);
+                self.escaped.store(0, SeqCst);
+            }
         }
     }
 
-    /// For how long all of its channels have been held.
-    pub(super) fn is_held_for(&self, now: Nanos) -> Nanos {
-        match self.held.load(SeqCst) {
-            0 => 0,
-            since => now - since,
-        }
+    /// Whether all of its channels had been held at this time for long enough to be off the GPU.
+    pub(super) fn is_surely_held(&self, at: Nanos) -> bool {
+        /// The GPU needs a moment, and the log's times are not exact.
+        const SURE: Nanos = 8_000_000;
+        let since = self.held.load(SeqCst);
+        since != 0 && at - since >= SURE
     }
 
-    /// Its channels run although they are held.
-    pub(super) fn cannot_be_held(&self) {
-        self.is_unruly.store(true, SeqCst);
-        self.set_channels(Channels::Not(NotSteered::Runs));
+    /// It was on the GPU for so long, while it was surely held. A process that does so twice cannot be held.
+    pub(super) fn note_stay_while_held(&self, resident: Nanos) {
+        /// A shorter one is no sign.
+        const SHORT: Nanos = 3_000_000;
+        if resident > SHORT && self.escaped.fetch_add(1, SeqCst) > 0 {
+            self.is_unruly.store(true, SeqCst);
+            self.set_channels(Channels::Not(NotSteered::Runs));
+        }
     }
 
     /// Notes which channels are its own.
@@ -425,6 +436,8 @@ impl Session {
 mod tests {
     use super::*;
     use memmap2::MmapRaw;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_open, setrlimit};
     use softmig_region::seat::Seat;
     use std::os::fd::AsRawFd;
@@ -480,6 +493,51 @@ mod tests {
             let told = session.not_steered(start + round * 30_000_000);
             let is_late = round * 30 >= 200;
             assert_eq!(told, is_late.then_some(NotSteered::Silent), "{round}");
+        }
+    }
+
+    /// Looks at a process on a GPU that takes it off when its channels are held, and only then: the time between looks, how long the
+    /// driver takes for the call, and whether the job is held and the channels are known. Whether the process counts as one that cannot be
+    /// held.
+    fn runs_though_held(looks: &[(Nanos, Nanos, bool)], leaves: bool) -> bool {
+        const MS: Nanos = 1_000_000;
+        let (session, _map) = session();
+        session.set_channels(Channels::Known(Vec::new()));
+        let (mut read, mut held_from) = (MS, Nanos::MAX);
+        for &(gap, call, is_held) in looks {
+            let now = read + gap.max(0);
+            let resident = if leaves {
+                held_from.clamp(read, now) - read
+            } else {
+                now - read
+            };
+            if session.is_surely_held(read) {
+                session.note_stay_while_held(resident);
+            }
+            read = now;
+            if !is_held {
+                held_from = Nanos::MAX;
+                session.note_hold(None);
+            } else if held_from == Nanos::MAX {
+                held_from = now + call;
+                session.note_hold(Some(held_from));
+            }
+        }
+        *session.channels() == Channels::Not(NotSteered::Runs)
+    }
+
+    proptest! {
+        #[test]
+        fn who_leaves_the_gpu_when_held_is_never_taken_for_one_that_stays(
+            looks in vec((1..60_000_000i64, 0..60_000_000i64, any::<bool>()), 1..60),
+        ) {
+            prop_assert!(!runs_though_held(&looks, true));
+        }
+
+        #[test]
+        fn who_stays_although_held_is_found(looks in vec((4_000_000..60_000_000i64, 0..1_000i64), 6..9)) {
+            let looks: Vec<_> = looks.into_iter().map(|(gap, call)| (gap, call, true)).collect();
+            prop_assert!(runs_though_held(&looks, false));
         }
     }
 

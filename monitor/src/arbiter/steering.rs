@@ -24,6 +24,8 @@ pub(super) struct SeatState {
     pub(super) process: u32,
     /// Whether it can be held, or is about to tell how.
     pub(super) is_steered: bool,
+    /// Whether all of its channels were held since before the last look, and it was off the GPU by then.
+    pub(super) is_surely_held: bool,
     pub(super) wants_gpu: bool,
     /// For how long it had work since the last time.
     pub(super) pending: Nanos,
@@ -115,6 +117,11 @@ impl Steering {
         self.sharing.credit(job)
     }
 
+    /// The time of the last look.
+    pub(super) fn looked(&self) -> Nanos {
+        self.looked
+    }
+
     /// Takes the sums of all jobs since they were last taken.
     pub(super) fn take_book(&mut self) -> Book {
         self.sharing.take_book()
@@ -171,7 +178,7 @@ impl Steering {
             place.wants_gpu |= one.wants_gpu;
             place.pending += one.pending;
             let Some(stays) = stays else { continue };
-            if self.sharing.is_surely_held(one.job) {
+            if one.is_surely_held {
                 loose.entry(one.job).or_default().add(one.process, stays);
             }
             place.resident += stays.resident;
@@ -223,11 +230,6 @@ impl Steering {
         self.excess.note(now, uses);
     }
 
-    /// See [`Sharing::note_hold`].
-    pub(super) fn note_hold(&mut self, job: Job, after: Nanos, is_taken: bool) {
-        self.sharing.note_hold(job, after, is_taken);
-    }
-
     /// See [`Excess::found`].
     pub(super) fn excess(&self) -> BTreeMap<Job, BTreeSet<u32>> {
         self.excess.found()
@@ -263,9 +265,7 @@ impl Steering {
 
     /// Lets exactly these channels wait, and all others run.
     pub(super) fn hold(&mut self, scheduler: &mut Scheduler, channels: BTreeSet<Channel>) -> Held {
-        let begin = now();
-        let mut held = scheduler.hold(&channels);
-        held.took = now() - begin;
+        let held = scheduler.hold(&channels);
         self.has_changed |= held.has_changed;
         if scheduler.waiting != channels {
             self.next = Some(now() + RECHECK);

@@ -15,6 +15,7 @@ fn busy() -> SeatState {
         job: Job(1),
         process: 7,
         is_steered: true,
+        is_surely_held: false,
         wants_gpu: true,
         pending: 10 * MS,
         slice: 0,

@@ -36,7 +36,7 @@ pub struct Member {
 /// Why a process cannot be steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSteered {
-    /// It uses the GPU, and has told of no channels.
+    /// It uses the GPU, and has told of no channels, or they are not proven yet.
     Silent,
     /// It has more channels than its seat has room for.
     TooMany,
@@ -53,7 +53,7 @@ pub enum NotSteered {
 impl fmt::Display for NotSteered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silent => f.write_str("it has told of no channels"),
+            Self::Silent => f.write_str("none of its channels is known"),
             Self::TooMany => f.write_str("it has too many channels"),
             Self::JobHasTooMany => {
                 write!(f, "its job has more than {MOST_CHANNELS} channels")

@@ -78,8 +78,6 @@ const INEXACT: Nanos = MS;
 /// Time from a look until a job that it released can be on the GPU. The driver's call takes 0.27 to 0.39 ms of it
 /// (research/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
 const RELEASING: Nanos = 400_000;
-/// A held job is not on the GPU. A job that was there for longer than this at two looks, since it was held, cannot be held.
-const MAX_ESCAPED: Nanos = 3 * MS;
 
 /// When a lead is judged, a longer slice counts as this long.
 const LONGEST_SLICE_US: u64 = 8_000;
@@ -111,8 +109,6 @@ pub struct Observed {
 pub struct Look {
     /// New time slices, in microseconds.
     pub slices: Vec<(Job, u64)>,
-    /// Jobs that were on the GPU although they were held.
-    pub escaped: Vec<Job>,
     /// Time of the next look; `None` while no job wants the GPU or none could come to be held.
     pub next: Option<Nanos>,
 }
@@ -167,11 +163,8 @@ struct JobState {
     has_short_phases: bool,
     /// Whether it was held since the look before.
     was_held: bool,
-    held_for: Nanos,
     /// Time after the last look in which it could not be on the GPU yet, because that look released it.
     releasing: Nanos,
-    /// Looks at which it was on the GPU although it was held, since it is.
-    escaped: u32,
     has_processes: bool,
     /// Observed at this look.
     resident: Nanos,
@@ -232,9 +225,7 @@ impl Sharing {
             waits_for_phase: false,
             has_short_phases: false,
             was_held: false,
-            held_for: 0,
             releasing: 0,
-            escaped: 0,
             has_processes: true,
             resident: 0,
             changing: 0,
@@ -266,22 +257,6 @@ impl Sharing {
     /// The share of a job that is known.
     pub fn share(&self, job: Job) -> Option<Share> {
         self.jobs.get(&job).map(|state| state.share)
-    }
-
-    /// Whether a job has been held for long enough to be off the GPU.
-    pub fn is_surely_held(&self, job: Job) -> bool {
-        let state = self.jobs.get(&job);
-        state.is_some_and(|it| it.is_held() && it.held_for >= 2 * RECHECK)
-    }
-
-    /// The driver took the call that holds a job, `after` this time since the last look; or it has not taken it yet. The job may have
-    /// been on the GPU until then.
-    pub fn note_hold(&mut self, job: Job, after: Nanos, is_taken: bool) {
-        let state = self.jobs.get_mut(&job);
-        // One that is held for longer can tell of other channels at any time.
-        if let Some(state) = state.filter(|it| !is_taken || it.held_for == 0) {
-            (state.held_for, state.escaped) = (-after, 0);
-        }
     }
 
     /// Takes the sums of all jobs that were here since they were last taken.
@@ -341,8 +316,6 @@ impl Sharing {
         if std::mem::take(&mut self.has_new) || is_over {
             self.set_slices(&mut look);
         }
-        let escaped = self.jobs.iter().filter(|(_, it)| it.escaped > 1);
-        look.escaped = escaped.map(|(&job, _)| job).collect();
         self.choose_held();
         self.hold_for_phase();
         let virtual_time = self.virtual_time;
@@ -495,14 +468,6 @@ impl JobState {
         self.pending = new.pending.clamp(0, time);
         self.unseated = new.unseated.clamp(0, time);
         self.credit += share_of(self.ceiling(), time);
-        if self.is_held() {
-            // The GPU needs a moment to take it off.
-            let is_in_effect = self.held_for >= 2 * RECHECK;
-            self.escaped += u32::from(is_in_effect && self.resident > MAX_ESCAPED);
-            self.held_for += time;
-        } else {
-            (self.held_for, self.escaped) = (0, 0);
-        }
         // While other jobs are held it stays there without work, for longer than its slice.
         self.stays_idle |= self.resident - self.pending > INEXACT;
         if self.stays_idle {
