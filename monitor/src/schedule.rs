@@ -5,6 +5,7 @@
 mod book;
 pub mod excess;
 pub mod gangs;
+pub mod interruptions;
 pub mod shares;
 mod types;
 

@@ -68,6 +68,9 @@ pub struct Proof {
     /// What a change from one group to another costs, in microseconds of work.
     #[serde(default)]
     pub change_us: Option<u64>,
+    /// Whether channels that run can be let run once more, and are held by the next call that holds them.
+    #[serde(default)]
+    pub may_release: bool,
 }
 
 impl Proof {

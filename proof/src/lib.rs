@@ -11,6 +11,7 @@
 //! | `slices` | time slices of 8000 and 2000 us are set | 80 % and 20 % of the time and of the work |
 //! | `hold` | the first one's channels are disabled | it is not on the GPU and gets nothing done, and the other goes on |
 //! | `go_on` | they are enabled | it goes on |
+//! | | they are enabled once more, and disabled | noted: whether it is off the GPU again |
 //! | `long` | the same within a kernel of 100 ms | the same |
 //!
 //! [`prove`] does it all on a GPU. `steps` has the order, `verdict` what the figures mean; both know no GPU. The programs are

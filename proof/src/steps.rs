@@ -16,6 +16,8 @@ pub struct Outcome {
     pub slice_us: Option<u64>,
     /// What a change from one group to another costs, in microseconds of work.
     pub change_us: Option<u64>,
+    /// Whether channels that run can be let run once more, and are held by the next call that holds them.
+    pub may_release: bool,
     /// The figures until then.
     pub figures: Figures,
 }
@@ -33,6 +35,8 @@ pub struct Figures {
     pub hold: Option<Phase>,
     /// With all enabled again.
     pub go_on: Option<Phase>,
+    /// With the first one's channels disabled after they were enabled once more.
+    pub hold_again: Option<Phase>,
     /// With the first one's channels disabled within a kernel of 100 ms, and with all enabled again.
     pub long: Option<[Phase; 2]>,
 }
@@ -114,6 +118,7 @@ fn all(bench: &mut impl Bench, outcome: &mut Outcome) -> Result<Option<Failed>, 
     if let Some(why) = verdict::go_on(&after, &sliced)? {
         return Ok(Some(failed("go_on", why)));
     }
+    outcome.may_release = may_release(bench, &mut figures.hold_again, &sliced)?;
     bench.set_kernel(LONG_KERNEL)?;
     // Until one of them is on the GPU.
     bench.measure(LOOK)?;
@@ -136,6 +141,22 @@ fn hold(bench: &mut impl Bench, figures: &mut Option<Phase>, before: &Phase) -> 
     verdict::hold(&held, before)
 }
 
+/// Whether channels that run can be let run once more, and are held by the next call that holds them.
+fn may_release(
+    bench: &mut impl Bench,
+    figures: &mut Option<Phase>,
+    before: &Phase,
+) -> Result<bool, Trouble> {
+    // A driver that refuses that changes nothing by it.
+    answered(bench.enable(true))?;
+    let is_held = hold(bench, figures, before)?.is_none();
+    // Otherwise that call undid the one before.
+    if is_held {
+        answered(bench.enable(true))?;
+    }
+    Ok(is_held)
+}
+
 /// A refusal is an answer.
 fn answered(done: Result<(), Trouble>) -> Verdict {
     match done {
@@ -153,7 +174,10 @@ mod tests {
     #[derive(Default)]
     struct Gpu {
         slices: [u64; 2],
-        is_off: bool,
+        /// How often the first one's channels are to wait.
+        off: i32,
+        /// Whether that can be less than never.
+        counts_below: bool,
         was_off: bool,
         /// The call that has no effect.
         deaf_to: &'static str,
@@ -175,10 +199,11 @@ mod tests {
 
     impl Bench for Gpu {
         fn measure(&mut self, time: Duration) -> Result<Phase, Trouble> {
+            let is_off = self.off > 0;
             let first = match self.slices {
-                _ if self.is_off && self.deaf_to == "long" && self.kernel > 0 => 0.4,
-                _ if self.is_off && self.deaf_to != "hold" => 0.0,
-                _ if self.was_off && !self.is_off && self.deaf_to == "go_on" => 0.0,
+                _ if is_off && self.deaf_to == "long" && self.kernel > 0 => 0.4,
+                _ if is_off && self.deaf_to != "hold" => 0.0,
+                _ if self.was_off && !is_off && self.deaf_to == "go_on" => 0.0,
                 [0, 0] => 0.5,
                 _ if self.deaf_to == "slices" => 0.5,
                 [first, second] => first as f64 / (first + second) as f64,
@@ -190,7 +215,7 @@ mod tests {
             Ok(Phase {
                 seconds: time.as_secs_f64(),
                 on_gpu,
-                others: if self.guest && self.is_off { 0.4 } else { 0.0 },
+                others: if self.guest && is_off { 0.4 } else { 0.0 },
                 changes: 200.0,
                 is_hidden: false,
                 pace: [first * 1000.0, (1.0 - first) * 1000.0],
@@ -222,8 +247,11 @@ mod tests {
 
         fn enable(&mut self, is_on: bool) -> Result<(), Trouble> {
             self.refused(if is_on { "go_on" } else { "hold" })?;
-            self.is_off = !is_on;
-            self.was_off |= self.is_off;
+            self.off += if is_on { -1 } else { 1 };
+            if !self.counts_below {
+                self.off = self.off.max(0);
+            }
+            self.was_off |= self.off > 0;
             Ok(())
         }
     }
@@ -239,7 +267,19 @@ mod tests {
         assert!(figures.log.is_some() && figures.go_on.is_some());
         assert_eq!(figures.slices.unwrap().on_gpu[0], 0.8);
         assert_eq!(figures.hold.unwrap().on_gpu[0], 0.0);
-        assert!(gpu.was_off && !gpu.is_off);
+        assert!(gpu.was_off && gpu.off == 0);
+        assert!(outcome.may_release && figures.hold_again.is_some());
+    }
+
+    #[test]
+    fn a_driver_that_counts_below_nothing_is_noted_and_has_its_channels_as_they_were() {
+        let mut gpu = Gpu {
+            counts_below: true,
+            ..Gpu::default()
+        };
+        let outcome = run(&mut gpu).unwrap();
+        assert_eq!(outcome.failed, None);
+        assert!(!outcome.may_release && gpu.off == 0);
     }
 
     #[test]
@@ -251,7 +291,7 @@ mod tests {
             };
             let failed = run(&mut gpu).unwrap().failed.unwrap();
             assert_eq!(failed.step, step, "{}", failed.why);
-            assert!(!gpu.is_off, "{step}");
+            assert_eq!(gpu.off, 0, "{step}");
         }
     }
 
@@ -277,6 +317,6 @@ mod tests {
             ..Gpu::default()
         };
         assert!(matches!(run(&mut gpu), Err(Trouble::NotMeasured(_))));
-        assert!(gpu.was_off && !gpu.is_off);
+        assert!(gpu.was_off && gpu.off == 0);
     }
 }

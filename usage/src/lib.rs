@@ -246,6 +246,8 @@ pub struct JobGpu {
     pub charged_seconds: f64,
     /// The time in which it wanted the GPU and did not have it: others had it, or its own cap held it.
     pub waited_seconds: f64,
+    /// Times that something else kept its work off the GPU, and the monitor let it run again.
+    pub interruptions: u64,
     /// The time since it last used the GPU or wanted it: since its conf was written if it never did. The time in which no
     /// monitor ran does not count.
     pub idle_seconds: f64,

@@ -27,6 +27,7 @@ use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::schedule::gangs::Phase;
+use crate::schedule::interruptions::Found;
 use crate::schedule::{Book, Job, Nanos, SeatId};
 
 /// How often processes that want the GPU are told that the arbiter is there. Where there is no heartbeat for twice as long, they
@@ -72,6 +73,8 @@ pub(super) struct GpuState {
     heartbeat: Option<Nanos>,
     /// The time until which there are seats without a listening thread.
     unattended_until: Nanos,
+    /// No interruption is told before.
+    interruptions_told: Nanos,
     pub(super) is_over: bool,
 }
 
@@ -106,6 +109,7 @@ impl GpuState {
             next: None,
             heartbeat: None,
             unattended_until: 0,
+            interruptions_told: 0,
             is_over: false,
         }
     }
@@ -159,8 +163,8 @@ impl GpuState {
 
     /// Whether this GPU is to be steered.
     pub(super) fn set_standing(&mut self, standing: &Standing) {
-        if let Ok(slice) = standing {
-            self.steering.default_slice = *slice;
+        if let Ok(proved) = standing {
+            self.steering.default_slice = proved.slice_us;
         }
         if self.scheduler.set_standing(standing) {
             self.steered_from = 0;
@@ -437,6 +441,7 @@ impl GpuState {
         };
         self.named.note(self.scheduler.id(), &stays, is_known);
         let unseated = self.named.with(&self.unseated);
+        let found = self.steering.find_interruptions(at, &stays, &seats);
         let look = self.steering.look(at, &stays, &seats, &unseated);
         let phase = self.others.look(at, self.steering.standings());
         self.steering.set_phase(phase);
@@ -444,6 +449,40 @@ impl GpuState {
             self.of_job(job).for_each(|it| it.request_slice(slice));
         }
         self.hold();
+        self.release(&found);
+    }
+
+    /// Lets channels run that something else may keep off the GPU.
+    fn release(&mut self, found: &Found) {
+        for &(process, times) in &found.releases {
+            let mut sessions = self.sessions.iter();
+            if let Some((seat, session)) = sessions.find(|(_, it)| it.pid == process) {
+                let begun = now();
+                self.scheduler.release(&session.known(), times);
+                self.steering.note_release(seat.job, now() - begun);
+            }
+        }
+        if found.is_near {
+            self.steering.look_soon();
+        }
+        self.tell_interruptions(found);
+    }
+
+    /// Says which processes were interrupted, and who was there.
+    fn tell_interruptions(&mut self, found: &Found) {
+        const SELDOM: Nanos = 60_000_000_000;
+        let processes: BTreeSet<u32> = found.interrupted.iter().map(|it| it.0).collect();
+        if processes.is_empty() || now() < self.interruptions_told {
+            return;
+        }
+        self.interruptions_told = now() + SELDOM;
+        let seated = self.sessions.values().map(|session| session.pid);
+        let others = seated.chain(self.unseated.keys().copied());
+        let others: BTreeSet<u32> = others.filter(|it| !processes.contains(it)).collect();
+        warn!(
+            "GPU {}: something else kept work of processes {processes:?} off it, and it goes on again; there as well: {others:?}",
+            self.scheduler.name()
+        );
     }
 
     /// Notes which jobs have more channels than can be held.

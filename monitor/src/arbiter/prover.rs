@@ -210,6 +210,7 @@ impl Prover {
             failed: outcome.failed,
             slice_us: outcome.slice_us,
             change_us: outcome.change_us,
+            may_release: outcome.may_release,
             ..Proof::default()
         };
         let mut all = Proofs::read(&self.node).unwrap_or_default();

@@ -66,6 +66,8 @@ pub(super) struct Scheduler {
     barred: Option<String>,
     /// The reason why it cannot be steered; `None` if it can, as far as is known.
     why_not: Option<String>,
+    /// Whether channels that run may be let run once more.
+    may_release: bool,
     open: Open,
     /// After an error it is used no more than to let channels run.
     device: Option<Box<dyn Device>>,
@@ -114,6 +116,7 @@ impl Scheduler {
             id,
             barred: None,
             why_not: None,
+            may_release: true,
             open: Box::new(|id| Ok(Box::new(softmig_rm::Gpu::open(id)?))),
             device: None,
             open_at: Some(Nanos::MIN),
@@ -134,9 +137,15 @@ impl Scheduler {
         self.id
     }
 
+    /// The GPU's UUID, as the log has it.
+    pub(super) fn name(&self) -> String {
+        name(self.id)
+    }
+
     /// Whether it is to be steered. True if that is new.
     pub(super) fn set_standing(&mut self, standing: &Standing) -> bool {
         let barred = standing.as_ref().err();
+        self.may_release = standing.as_ref().is_ok_and(|proved| proved.may_release);
         if self.barred.as_ref() == barred {
             return false;
         }
@@ -351,6 +360,25 @@ impl Scheduler {
         }
         held.new.extend(new);
         held
+    }
+
+    /// Lets channels run that nobody here holds, so many times. Those that wait stay so. The driver's answer says nothing: it may not
+    /// like to let channels run that do.
+    pub(super) fn release(&mut self, channels: &[Channel], times: u32) {
+        if !self.may_release || channels.is_empty() {
+            return;
+        }
+        if channels.iter().any(|it| self.waiting.contains(it)) {
+            return;
+        }
+        for _ in 0..times {
+            let Some(device) = self.device() else { return };
+            let error = device.enable(channels, true).error;
+            if error.is_some_and(|error| error.is_timeout()) {
+                self.timeouts += 1;
+                return;
+            }
+        }
     }
 
     /// Lets the group of these channels come to the GPU anew, so that the log has it. Returns those that no longer exist.

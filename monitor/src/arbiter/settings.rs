@@ -41,7 +41,10 @@ impl Settings {
     /// Whether this GPU is to be steered, by what was measured of its kind.
     pub(super) fn standing(&self, id: GpuId) -> Standing {
         let Some(node) = &self.node else {
-            return Ok(DEFAULT_SLICE_US);
+            return Ok(Proved {
+                slice_us: DEFAULT_SLICE_US,
+                may_release: true,
+            });
         };
         let name = uuid(id);
         let mut cards = installed(&node.gpus).into_iter();
@@ -51,7 +54,10 @@ impl Settings {
         let proofs = Proofs::read(node)?;
         let proof = proofs.find(&key).ok_or(UNPROVED)?;
         match &proof.failed {
-            None => Ok(proof.slice_us.unwrap_or(DEFAULT_SLICE_US)),
+            None => Ok(Proved {
+                slice_us: proof.slice_us.unwrap_or(DEFAULT_SLICE_US),
+                may_release: proof.may_release,
+            }),
             Some(failed) => {
                 let (day, driver) = (proof.day(), &proof.driver);
                 Err(format!("{} (seen {day}, driver {driver})", failed.why))
@@ -60,8 +66,17 @@ impl Settings {
     }
 }
 
-/// Whether a GPU is to be steered: the time slice that its groups have by themselves, in microseconds, or why not.
-pub(super) type Standing = Result<u64, String>;
+/// What was measured of a GPU that is to be steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Proved {
+    /// The time slice that its groups have by themselves, in microseconds.
+    pub(super) slice_us: u64,
+    /// See [`softmig_node::proofs::Proof::may_release`].
+    pub(super) may_release: bool,
+}
+
+/// Whether a GPU is to be steered, or why not.
+pub(super) type Standing = Result<Proved, String>;
 
 /// Why a GPU is not steered of which nothing was measured.
 const UNPROVED: &str = "whether its scheduler can be steered is not measured yet, which is done when no process is on it";

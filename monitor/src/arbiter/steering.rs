@@ -10,6 +10,7 @@ use super::scheduler::{Held, Scheduler};
 use super::switch_log::{CHANGING, Stays};
 use crate::schedule::excess::{Excess, Use};
 use crate::schedule::gangs::{Phase, Standing};
+use crate::schedule::interruptions::{Found, Interruptions, Seen};
 use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
 use crate::schedule::{Book, Job, Nanos};
 
@@ -77,6 +78,7 @@ pub(super) struct Steering {
     /// Whether the channels that run changed since the last look.
     has_changed: bool,
     excess: Excess,
+    interruptions: Interruptions,
 }
 
 impl Steering {
@@ -89,6 +91,7 @@ impl Steering {
             seated: BTreeMap::new(),
             has_changed: false,
             excess: Excess::default(),
+            interruptions: Interruptions::default(),
         }
     }
 
@@ -209,6 +212,38 @@ impl Steering {
         look
     }
 
+    /// Before a look: which processes are to be released, and which of them were interrupted. Those are counted.
+    pub(super) fn find_interruptions(
+        &mut self,
+        now: Nanos,
+        processes: &BTreeMap<u32, Stays>,
+        seats: &[SeatState],
+    ) -> Found {
+        let seen = seats.iter().map(|one| {
+            let by = Seen {
+                job: one.job,
+                may_run: one.is_steered && self.is_on(one.job),
+                pending: one.pending,
+                resident: processes.get(&one.process).map_or(0, |it| it.resident),
+            };
+            (one.process, by)
+        });
+        let found = self
+            .interruptions
+            .look(now.max(self.looked), &seen.collect());
+        for &(process, times) in &found.interrupted {
+            if let Some(one) = seats.iter().find(|one| one.process == process) {
+                self.sharing.note_interruptions(one.job, times);
+            }
+        }
+        found
+    }
+
+    /// See [`Interruptions::note_release`].
+    pub(super) fn note_release(&mut self, job: Job, took: Nanos) {
+        self.interruptions.note_release(job, took);
+    }
+
     fn note_excess(
         &mut self,
         now: Nanos,
@@ -240,6 +275,12 @@ impl Steering {
         self.sharing.standings()
     }
 
+    /// Looks again soon.
+    pub(super) fn look_soon(&mut self) {
+        let soon = self.looked + RECHECK;
+        self.next = Some(self.next.map_or(soon, |next| next.min(soon)));
+    }
+
     /// See [`Sharing::set_phase`].
     pub(super) fn set_phase(&mut self, phase: Phase) {
         self.next = self.sharing.set_phase(phase);
@@ -248,6 +289,7 @@ impl Steering {
     /// Charges each job for the time in which it had work, as its processes say. No job is held.
     pub(super) fn count(&mut self, now: Nanos, seats: &[SeatState]) {
         self.excess.clear();
+        self.interruptions.clear();
         let mut observed: BTreeMap<Job, Observed> = BTreeMap::new();
         for one in seats {
             observed.entry(one.job).or_default().unseated += one.pending;

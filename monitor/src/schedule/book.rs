@@ -11,6 +11,8 @@ pub struct Totals {
     pub charged: Nanos,
     /// The time in which it wanted the GPU and did not have it.
     pub waited: Nanos,
+    /// Times that something else kept its work off the GPU, and it was let run again.
+    pub interruptions: u64,
 }
 
 /// A GPU's sums, and those of its jobs until these are forgotten.
@@ -57,6 +59,7 @@ impl Book {
             let own = self.of(job);
             own.charged += more.charged;
             own.waited += more.waited;
+            own.interruptions += more.interruptions;
         }
         self.charged += other.charged;
         self.change += other.change;
@@ -81,12 +84,14 @@ mod tests {
         book.wait(Job(2), -1);
         other.charge(Job(2), 10);
         other.wait(Job(2), 3);
+        other.of(Job(2)).interruptions = 2;
         other.change += 2;
         book.add(&other);
         book.forget(|job| job == Job(1));
         let two = Totals {
             charged: 17,
             waited: 3,
+            interruptions: 2,
         };
         assert_eq!(book.jobs().collect::<Vec<_>>(), [(Job(2), two)]);
         assert_eq!((book.charged, book.change), (22, 2));

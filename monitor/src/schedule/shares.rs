@@ -259,6 +259,11 @@ impl Sharing {
         self.jobs.get(&job).map(|state| state.share)
     }
 
+    /// Something else kept a job's work off the GPU so many times.
+    pub fn note_interruptions(&mut self, job: Job, times: u32) {
+        self.book.of(job).interruptions += u64::from(times);
+    }
+
     /// Takes the sums of all jobs that were here since they were last taken.
     pub fn take_book(&mut self) -> Book {
         std::mem::take(&mut self.book)

@@ -259,6 +259,8 @@ impl Books {
                 known_seconds: rounded(before.known_seconds + running - past.began),
                 charged_seconds: sum(before.charged_seconds, all.charged - base.charged),
                 waited_seconds: sum(before.waited_seconds, all.waited - base.waited),
+                interruptions: before.interruptions
+                    + all.interruptions.saturating_sub(base.interruptions),
                 idle_seconds: rounded(running - past.active),
                 credit_seconds: sum(0.0, credit),
                 processes: row.map_or(0, |row| row.holding.pids.len() as u32),

@@ -1,5 +1,5 @@
-//! The events of jobs that run: their first GPU time, refused memory, memory that is nearly used up, and GPUs that they
-//! leave unused.
+//! The events of jobs that run: their first GPU time, refused memory, memory that is nearly used up, work that something else kept
+//! off the GPU, and GPUs that they leave unused.
 
 use softmig_node::events::Event;
 use softmig_usage as usage;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// That a job's memory is almost full is told of again when it held less than this part of it in between.
 const FAR: f64 = 0.8;
-/// Refusals of a job on a GPU, and that its memory is nearly used up, are told of no more often.
+/// Refusals of a job on a GPU, its interruptions, and that its memory is nearly used up, are told of no more often.
 const SILENCE: Duration = Duration::from_secs(60);
 /// The precision of a job's beginning in what an earlier monitor wrote.
 const SAME: f64 = 0.001;
@@ -29,6 +29,8 @@ struct Known {
     is_nearly_full: bool,
     is_idle: bool,
     refused: u64,
+    interruptions: u64,
+    told_interruptions: Option<Instant>,
     told_refused: Option<Instant>,
     told_full: Option<Instant>,
 }
@@ -81,7 +83,8 @@ impl Notices {
                     gpu: Some(gpu.uuid.clone()),
                     ..Event::new(kind)
                 };
-                events.extend(known.compare(job, gpu, now, event));
+                let others = others(node, job, gpu);
+                events.extend(known.compare(job, gpu, &others, now, event));
             }
         }
         self.has_looked |= node.error.is_none();
@@ -109,6 +112,7 @@ impl Known {
             is_nearly_full: job.is_nearly_full(gpu),
             is_idle: job.is_idle(gpu),
             refused: gpu.refused,
+            interruptions: gpu.interruptions,
             ..Self::new(job)
         }
     }
@@ -117,6 +121,7 @@ impl Known {
         &mut self,
         job: &usage::Job,
         gpu: &usage::JobGpu,
+        others: &[u32],
         now: Instant,
         event: impl Fn(&str) -> Event,
     ) -> Vec<Event> {
@@ -132,6 +137,12 @@ impl Known {
             let refusal = event("refusal").with("refused", new);
             events.push(refusal.with("refused_largest_bytes", gpu.refused_largest_bytes));
             (self.refused, self.told_refused) = (gpu.refused, Some(now));
+        }
+        if gpu.interruptions > self.interruptions && is_due(self.told_interruptions) {
+            let new = gpu.interruptions - self.interruptions;
+            let interruption = event("interruption").with("interruptions", new);
+            events.push(interruption.with("others", others.to_vec()));
+            (self.interruptions, self.told_interruptions) = (gpu.interruptions, Some(now));
         }
         if let Some(part) = job.memory_part(gpu) {
             if job.is_nearly_full(gpu) && !self.is_nearly_full && is_due(self.told_full) {
@@ -150,6 +161,22 @@ impl Known {
         self.is_idle = is_idle;
         events
     }
+}
+
+/// The other jobs with processes on this GPU.
+fn others(node: &usage::Node, job: &usage::Job, gpu: &usage::JobGpu) -> Vec<u32> {
+    let is_there = |other: &&usage::Job| {
+        other
+            .gpus
+            .iter()
+            .any(|it| it.uuid == gpu.uuid && is_here(it))
+    };
+    let others = node.jobs.iter().filter(|other| other.job != job.job);
+    others.filter(is_there).map(|other| other.job).collect()
+}
+
+fn is_here(gpu: &usage::JobGpu) -> bool {
+    gpu.processes > 0 || !gpu.seats.is_empty()
 }
 
 fn is_used(gpu: &usage::JobGpu) -> bool {
@@ -206,6 +233,48 @@ mod tests {
         assert_eq!(kinds(&refusal), ["refusal"]);
         assert_eq!(refusal[0].details["refused"], 2);
         assert_eq!(refusal[0].job, Some(7));
+    }
+
+    #[test]
+    fn interruptions_are_told_once_a_minute_with_the_jobs_that_were_there() {
+        let mut notices = Notices::default();
+        let start = Instant::now();
+        let mut told = |interruptions, second| {
+            let mut node = node(1.0, 0, 0);
+            node.jobs[0].gpus[0].interruptions = interruptions;
+            let other = usage::Job {
+                job: 8,
+                gpus: vec![usage::JobGpu {
+                    processes: 1,
+                    ..node.jobs[0].gpus[0].clone()
+                }],
+                ..usage::Job::default()
+            };
+            let elsewhere = usage::Job {
+                job: 9,
+                gpus: vec![usage::JobGpu {
+                    uuid: "GPU-2".into(),
+                    ..other.gpus[0].clone()
+                }],
+                ..usage::Job::default()
+            };
+            node.jobs.extend([other, elsewhere]);
+            node.jobs[1].gpus[0].interruptions = 0;
+            node.jobs[2].gpus[0].interruptions = 0;
+            let events = notices.new_events(&node, start + Duration::from_secs(second));
+            let mut own = events
+                .into_iter()
+                .filter(|event| event.event == "interruption");
+            own.next().map(|event| event.details)
+        };
+        assert_eq!(told(0, 0), None);
+        let first = told(3, 1).unwrap();
+        assert_eq!(
+            (&first["interruptions"], &first["others"]),
+            (&3.into(), &vec![8].into())
+        );
+        assert_eq!(told(5, 30), None);
+        assert_eq!(told(5, 62).unwrap()["interruptions"], 2);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::compute::stand::{in_some_try, share_in};
 
 /// A node for each test. The last ones' GPUs cannot be steered: one has no scheduler, one no firmware that holds channels, and one
 /// an old driver.
-const NODES: usize = 15;
+const NODES: usize = 16;
 const WITHOUT_SCHEDULER: usize = NODES - 1;
 const WITHOUT_FIRMWARE: usize = NODES - 2;
 const OLD_DRIVER: usize = NODES - 3;
@@ -243,6 +243,47 @@ fn long_kernels_hold_up_a_neighbour_for_a_slice_at_most() -> Result<()> {
     // Its kernels still end.
     long.has(30.0, 52.0)?;
     is_steered(&long)
+}
+
+/// Something other than the monitor takes a job's channels off the GPU, each second; once, and so often that they are to be let run as
+/// many times.
+#[test]
+fn work_that_something_else_keeps_off_the_gpu_goes_on() -> Result<()> {
+    const NODE: usize = 12;
+    let victim = Job::start("alice", NODE, HALF, BUSY)?;
+    let other = Job::start("bob", NODE, HALF, BUSY)?;
+    victim.has(40.0, 52.0)?;
+    let driver = &victim.site.drivers[NODE];
+    let group = victim.group()?.group;
+    let channels: Vec<_> = (group.channels())
+        .map(|channel| (group.client(), channel))
+        .collect();
+    let share = |times: u32| {
+        for _ in 0..times {
+            ensure!(driver.enable_channels(0, &channels, false));
+        }
+        victim.share_in(WINDOW)
+    };
+    for times in [1, 3] {
+        let what = format!("channels that are taken {times} times each second");
+        let ten = || {
+            let seen = (0..10)
+                .map(|_| share(times))
+                .collect::<Result<Vec<f64>>>()?;
+            println!("{what}: {seen:.1?}");
+            Ok(seen.iter().sum::<f64>() / 10.0)
+        };
+        // At first it takes a while to find out.
+        in_some_try(&what, ten, |got| got > 40.0)?;
+    }
+    other.has(40.0, 60.0)?;
+    victim.has(40.0, 52.0)?;
+    let said = log_of(NODE)?;
+    ensure!(
+        said.contains("something else kept work of processes"),
+        "{said}"
+    );
+    is_steered(&victim)
 }
 
 /// Ends a node's monitor while one of the jobs is held there. Gives that job.

@@ -15,7 +15,7 @@ type Metric = (
     fn(Of<'_>) -> Option<f64>,
 );
 
-const METRICS: [Metric; 11] = [
+const METRICS: [Metric; 12] = [
     (
         MetricType::GAUGE,
         "softmig_slice_memory_limit_bytes",
@@ -51,6 +51,12 @@ const METRICS: [Metric; 11] = [
         "softmig_slice_wait_seconds_total",
         "Time in which the job wanted the GPU and did not have it",
         |(_, _, gpu)| Some(gpu.waited_seconds),
+    ),
+    (
+        MetricType::COUNTER,
+        "softmig_slice_interruptions_total",
+        "Times that something else kept the job's work off the GPU, and the monitor let it run again",
+        |(_, _, gpu)| Some(gpu.interruptions as f64),
     ),
     (
         MetricType::COUNTER,

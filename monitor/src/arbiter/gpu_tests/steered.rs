@@ -3,6 +3,7 @@
 use super::*;
 use crate::arbiter::scheduler::Device;
 use crate::arbiter::session::Channels;
+use crate::arbiter::settings::Proved;
 use crate::arbiter::{Client, GatedJob, GpuId, NotSteered, Sharing};
 use crate::schedule::Nanos;
 use rustix::io::Errno;
@@ -571,7 +572,10 @@ fn a_gpu_is_steered_once_that_is_proved_and_no_more_once_it_is_disproved() {
     let caps = |why: &str| Sharing::Caps(Some(why.into()));
     assert_eq!(gpu.account().sharing, caps("not measured yet"));
     assert!(!is_free(&first));
-    gpu.set_standing(&Ok(1024));
+    gpu.set_standing(&Ok(Proved {
+        slice_us: 1024,
+        may_release: true,
+    }));
     wait_until("it is steered", || {
         gpu.account().sharing == Sharing::Scheduler && is_free(&first)
     });

@@ -1,0 +1,209 @@
+use super::*;
+use proptest::prelude::*;
+
+/// The time that a release takes.
+const CALL: Nanos = 300_000;
+/// Looks come this often, or each 4 ms where that is asked for.
+const HEARTBEAT: Nanos = 25 * MS;
+const RECHECK: Nanos = 4 * MS;
+
+/// A program that works and then waits for something else, with work that the GPU cannot do yet.
+#[derive(Clone, Copy, Debug)]
+struct Program {
+    works: Nanos,
+    waits: Nanos,
+}
+
+const BUSY: Program = Program {
+    works: Nanos::MAX / 4,
+    waits: 0,
+};
+
+/// One that takes a program's channels off the GPU.
+#[derive(Clone, Copy, Debug)]
+struct Thief {
+    from: Nanos,
+    every: Nanos,
+    times: u32,
+}
+
+const NOBODY: Thief = Thief {
+    from: Nanos::MAX,
+    every: 1,
+    times: 0,
+};
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// How often its channels are to wait.
+    waits: u32,
+    /// Where it is in its work and its wait.
+    at: Nanos,
+    served: Nanos,
+    /// Since the last look.
+    pending: Nanos,
+    resident: Nanos,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    /// The part of the time for which each was on the GPU.
+    served: Vec<f64>,
+    interrupted: u32,
+    releases: u32,
+    /// The part of the time that releases took.
+    released_for: f64,
+}
+
+/// Programs on a GPU in slices of 2 ms, by steps of a tenth of one. The thief takes the first one's channels.
+fn simulate(programs: &[Program], thief: Thief, time: Nanos, has_release: bool) -> Outcome {
+    const STEP: Nanos = MS / 5;
+    const SLICE_STEPS: Nanos = 10;
+    let mut all = vec![State::default(); programs.len()];
+    let (mut interruptions, mut outcome) = (Interruptions::default(), Outcome::default());
+    let (mut turn, mut left) = (0, 0);
+    let (mut next_look, mut steals, mut took) = (0, thief.from, 0);
+    for now in (0..time).step_by(STEP as usize) {
+        if now >= steals {
+            all[0].waits += thief.times;
+            steals += thief.every;
+        }
+        let is_ready = |it: &State, program: &Program| it.waits == 0 && it.at < program.works;
+        if left == 0 || !is_ready(&all[turn], &programs[turn]) {
+            let mut order = (1..=all.len()).map(|more| (turn + more) % all.len());
+            let next = order.find(|&it| is_ready(&all[it], &programs[it]));
+            turn = next.unwrap_or(turn);
+            left = SLICE_STEPS;
+        }
+        left -= 1;
+        for (index, (it, program)) in all.iter_mut().zip(programs).enumerate() {
+            it.pending += STEP;
+            let is_served = index == turn && is_ready(it, program);
+            if is_served {
+                it.served += STEP;
+                it.resident += STEP;
+            }
+            // What it waits for goes on whether its channels are held or not.
+            if is_served || it.at >= program.works {
+                it.at += STEP;
+            }
+            if it.at >= program.works + program.waits {
+                it.at = 0;
+            }
+        }
+        if now < next_look {
+            continue;
+        }
+        let seen = (0..).zip(&mut all).map(|(number, it)| {
+            let seen = Seen {
+                job: Job(number),
+                may_run: true,
+                pending: std::mem::take(&mut it.pending),
+                resident: std::mem::take(&mut it.resident),
+            };
+            (number, seen)
+        });
+        let found = interruptions.look(now, &seen.collect());
+        outcome.interrupted += found.interrupted.iter().map(|it| it.1).sum::<u32>();
+        for (process, times) in found.releases {
+            outcome.releases += times;
+            let cost = CALL * Nanos::from(times);
+            interruptions.note_release(Job(process), cost);
+            took += cost;
+            if has_release {
+                let it = &mut all[process as usize];
+                it.waits = it.waits.saturating_sub(times);
+            }
+        }
+        next_look = now
+            + if found.is_near || programs.len() > 1 {
+                RECHECK
+            } else {
+                HEARTBEAT
+            };
+    }
+    outcome.served = all
+        .iter()
+        .map(|it| it.served as f64 / time as f64)
+        .collect();
+    outcome.released_for = took as f64 / time as f64;
+    outcome
+}
+
+#[test]
+fn a_program_whose_channels_are_taken_keeps_nine_tenths_of_its_pace() {
+    for others in [0, 1, 3] {
+        let programs = vec![BUSY; 1 + others];
+        let fair = 1.0 / programs.len() as f64;
+        for (every, times) in [(MINUTE, 1), (MINUTE, 30), (1000 * MS, 1), (1000 * MS, 4)] {
+            let thief = Thief {
+                from: 1000 * MS,
+                every,
+                times,
+            };
+            let with = simulate(&programs, thief, MINUTE, true);
+            let without = simulate(&programs, thief, MINUTE, false);
+            let case = format!("{others} others, each {every} ns, {times} times: {with:?}");
+            assert!(with.served[0] > 0.9 * fair, "{case}");
+            assert!(without.served[0] < 0.05, "{without:?}");
+            assert!(with.released_for < 0.06, "{case}");
+            assert_eq!(with.interrupted > 0, every < MINUTE, "{case}");
+        }
+    }
+}
+
+#[test]
+fn who_claims_to_have_work_keeps_no_other_from_being_released() {
+    let liar = Program {
+        works: 0,
+        waits: Nanos::MAX / 4,
+    };
+    let mut programs = vec![liar; 65];
+    programs[0] = BUSY;
+    let thief = Thief {
+        from: 1000 * MS,
+        every: 1000 * MS,
+        times: 1,
+    };
+    let outcome = simulate(&programs, thief, MINUTE, true);
+    assert!(outcome.served[0] > 0.9, "{outcome:?}");
+}
+
+#[test]
+fn busy_programs_are_never_released() {
+    for count in 1..8 {
+        let outcome = simulate(&vec![BUSY; count], NOBODY, MINUTE, true);
+        assert_eq!((outcome.releases, outcome.interrupted), (0, 0), "{count}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever honest programs wait for, it costs little, and is seldom taken for an interruption.
+    #[test]
+    fn who_waits_for_something_else_costs_little(
+        programs in prop::collection::vec((1..200 * MS, 0..2_000 * MS), 1..6),
+    ) {
+        let programs: Vec<Program> = programs
+            .into_iter()
+            .map(|(works, waits)| Program { works, waits })
+            .collect();
+        let outcome = simulate(&programs, NOBODY, MINUTE, true);
+        let case = format!("{programs:?}: {outcome:?}");
+        prop_assert!(outcome.released_for < 0.03, "{case}");
+        prop_assert!(outcome.interrupted == 0, "{case}");
+    }
+
+    /// Whatever a thief does beside whatever programs, releases keep within their part of the time.
+    #[test]
+    fn releases_have_a_part_of_the_time_at_most(
+        every in 1..2_000 * MS,
+        times in 1..100_u32,
+        others in 0..4_usize,
+    ) {
+        let thief = Thief { from: 0, every, times };
+        let outcome = simulate(&vec![BUSY; 1 + others], thief, MINUTE, true);
+        prop_assert!(outcome.released_for < 0.06, "{outcome:?}");
+    }
+}
