@@ -6,7 +6,9 @@
 //! its process is released sooner. Each release in vain doubles the time until the next one, and the times that it lets channels
 //! run: the driver counts how often they are to wait.
 //!
-//! What waits for something else may come to the GPU just then. That is seldom so several times in a row.
+//! What waits for something else may come to the GPU just then, by chance. So half of the releases are left out at first, as a
+//! control: work that comes all the same was not interrupted. An interruption is told after five releases with effect and five
+//! controls without, none of them otherwise in between. For work that comes by chance, however often, that is hardly so.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +18,26 @@ const MS: Nanos = 1_000_000;
 /// A process without service is released after this time, up to half as much longer, so that releases are in no step with anything
 /// that it may wait for. The first is for a process that was not interrupted in the last minute.
 const PATIENCE: Nanos = 100 * MS;
-const SHORT_PATIENCE: Nanos = 12 * MS;
+const SHORT_PATIENCE: Nanos = 8 * MS;
 const MINUTE: Nanos = 60_000 * MS;
 /// The longest patience.
 const LONGEST: Nanos = 3_200 * MS;
 /// Released work that comes within this time was interrupted.
 const AT_ONCE: Nanos = 8 * MS;
 /// All of these are longer by a turn: the time in which all other processes that were on the GPU of late have had their slices.
-const LEAST_TURN: Nanos = 40 * MS;
+const LEAST_TURN: Nanos = 36 * MS;
 const TURN_EACH: Nanos = 8 * MS;
 const LONGEST_TURN: Nanos = 400 * MS;
 /// The most times that one release lets channels run.
 const MOST_TIMES: u32 = 64;
 /// Those of a job take at most one part in this of the time, so that one that claims to have work keeps no other from being released.
 const PARTS: Nanos = 50;
-/// An interruption is told after so many in a row.
-const SURE: u32 = 3;
+/// After so many releases with effect there are controls, and the patience is short.
+const AGAIN: u32 = 2;
+/// After so many, and as many controls, interruptions are told. More are not counted.
+const SURE: u32 = 5;
+/// What is sure has one control for so many releases.
+const SELDOM: u64 = 8;
 
 /// A process since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,52 +78,105 @@ struct Process {
     served: Option<Nanos>,
     /// For how long it has had work and no service.
     off: Nanos,
-    /// When it was released, until it is known what came of it.
-    released: Option<Nanos>,
-    /// When it was last interrupted, and how often since a release in vain.
+    /// What was done about that, and when, until it is known what came of it.
+    trial: Option<(Trial, Nanos)>,
+    /// Whether it is to be released after a control.
+    is_due: bool,
+    /// When it was last interrupted.
     interrupted: Option<Nanos>,
-    in_a_row: u32,
+    /// Releases with effect and controls without, since something else came of one.
+    effects: u32,
+    controls: u32,
     /// How many releases in a row were in vain.
     in_vain: u32,
-    /// The times that the next release lets its channels run, in powers of two.
+    /// The times that the next release lets its channels run, and those that ended the last interruption, in powers of two.
     times: u32,
+    needed: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    Release,
+    Control,
+    /// A release that comes later than others, and says less.
+    AfterControl,
 }
 
 impl Process {
     /// Takes what it did. Whether it was interrupted until a moment ago.
     fn note(&mut self, now: Nanos, time: Nanos, seen: Seen, turn: Nanos) -> bool {
-        let since = self.released.map(|at| now - at);
-        let is_late = since.is_some_and(|since| since > AT_ONCE + turn);
-        let is_interrupted = seen.may_run && seen.resident > 0 && since.is_some() && !is_late;
-        if is_interrupted {
-            self.interrupted = Some(now);
-            self.in_a_row = self.in_a_row.saturating_add(1);
-            self.in_vain = if self.is_again() { 0 } else { self.in_vain / 2 };
-        }
-        if !seen.may_run || is_interrupted {
-            (self.off, self.released) = (0, None);
-        } else if is_late {
-            (self.off, self.released, self.in_a_row) = (0, None, 0);
-            self.in_vain = self.in_vain.saturating_add(1);
-            self.times = self.times.saturating_add(1).min(MOST_TIMES.ilog2());
-        } else if seen.resident == 0 && seen.pending >= time / 4 * 3 {
-            self.off += time;
-        } else {
-            // It is served, or has no work.
-            (self.off, self.released) = (0, None);
-            if self.in_a_row == 0 {
-                self.times = 0;
-            }
-        }
         if self.interrupted.is_some_and(|at| now - at > MINUTE) {
-            (self.interrupted, self.in_a_row, self.times) = (None, 0, 0);
+            (self.interrupted, self.needed) = (None, 0);
+            (self.effects, self.controls) = (0, 0);
         }
-        is_interrupted
+        let is_off = seen.may_run && seen.resident == 0 && seen.pending >= time / 4 * 3;
+        if is_off {
+            self.off += time;
+            if let Some((trial, _)) = self.trial.filter(|(_, at)| now - at > AT_ONCE + turn) {
+                self.stays_off(trial);
+            }
+            return false;
+        }
+        (self.off, self.is_due) = (0, false);
+        let trial = self.trial.take().filter(|_| seen.resident > 0);
+        match trial {
+            Some((Trial::Control, _)) => {
+                (self.effects, self.controls) = (0, 0);
+                self.in_vain = self.in_vain.saturating_add(2);
+            }
+            Some((trial, _)) => {
+                self.interrupted = Some(now);
+                self.needed = self.times;
+                if trial == Trial::Release {
+                    self.effects = self.effects.saturating_add(1).min(SURE);
+                }
+                self.in_vain = if self.is_again() { 0 } else { self.in_vain / 2 };
+                return true;
+            }
+            None => self.times = self.needed,
+        }
+        false
     }
 
-    /// Whether it was interrupted several times of late, and not released in vain since then.
+    /// It was not on the GPU for long after that.
+    fn stays_off(&mut self, trial: Trial) {
+        self.trial = None;
+        if trial == Trial::Control {
+            self.controls = self.controls.saturating_add(1).min(SURE);
+            self.is_due = true;
+            return;
+        }
+        self.off = 0;
+        (self.effects, self.controls) = (self.effects / 2, self.controls / 2);
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.times = self.times.saturating_add(1).min(MOST_TIMES.ilog2());
+    }
+
+    /// Whether it was interrupted several times of late.
     fn is_again(&self) -> bool {
-        self.in_a_row > 1
+        self.effects >= AGAIN
+    }
+
+    fn is_sure(&self) -> bool {
+        self.effects >= SURE && self.controls >= SURE
+    }
+
+    /// Gives how many times its channels are to be let run now, if they are.
+    fn release(&mut self, now: Nanos, turn: Nanos) -> Option<u32> {
+        let trial = match self.trial {
+            Some(_) => return None,
+            None if std::mem::take(&mut self.is_due) => Trial::AfterControl,
+            None if self.off < self.patience(now, turn) => return None,
+            None => {
+                let parts = if self.is_sure() { SELDOM } else { 2 };
+                match self.is_again() && random(now).is_multiple_of(parts) {
+                    true => Trial::Control,
+                    false => Trial::Release,
+                }
+            }
+        };
+        self.trial = Some((trial, now));
+        (trial != Trial::Control).then(|| 1 << self.times)
     }
 
     fn patience(&self, now: Nanos, turn: Nanos) -> Nanos {
@@ -128,9 +187,7 @@ impl Process {
         };
         let patience = least << self.in_vain.min(8);
         let patience = (patience + turn).min(LONGEST);
-        // As good as random.
-        let random = (now.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).cast_signed();
-        patience + ((patience / 2 * random) >> 32)
+        patience + ((patience / 2 * random(now).cast_signed()) >> 32)
     }
 }
 
@@ -159,22 +216,21 @@ impl Interruptions {
                 0 => 0,
                 others => (TURN_EACH * others).clamp(LEAST_TURN, LONGEST_TURN),
             };
-            let was_interrupted = process.note(now, time, one, turn);
-            match process.in_a_row {
-                // The ones before are sure by this one.
-                SURE if was_interrupted => found.interrupted.push((number, SURE)),
-                more if was_interrupted && more > SURE => found.interrupted.push((number, 1)),
-                _ => {}
+            let was_sure = process.is_sure();
+            if process.note(now, time, one, turn) && process.is_sure() {
+                // Those before are sure by this one.
+                let count = if was_sure { 1 } else { SURE };
+                found.interrupted.push((number, count));
             }
-            let patience = process.patience(now, turn);
             let next = self.next.entry(one.job).or_insert(now);
-            if process.released.is_none() && process.off >= patience && now >= *next {
+            if now >= *next
+                && let Some(times) = process.release(now, turn)
+            {
                 // One of a job at a look.
                 *next = now + 1;
-                process.released = Some(now);
-                found.releases.push((number, 1 << process.times));
+                found.releases.push((number, times));
             }
-            let is_near = process.released.is_some() || process.is_again();
+            let is_near = process.trial.is_some() || process.is_again();
             found.is_near |= process.off > 0 && is_near;
         }
         found
@@ -189,6 +245,11 @@ impl Interruptions {
     pub fn clear(&mut self) {
         self.processes.clear();
     }
+}
+
+/// A number below 2^32 that is as good as random.
+fn random(now: Nanos) -> u64 {
+    now.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
 #[cfg(test)]

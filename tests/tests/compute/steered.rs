@@ -278,11 +278,10 @@ fn work_that_something_else_keeps_off_the_gpu_goes_on() -> Result<()> {
     }
     other.has(40.0, 60.0)?;
     victim.has(40.0, 52.0)?;
-    let said = log_of(NODE)?;
-    ensure!(
-        said.contains("something else kept work of processes"),
-        "{said}"
-    );
+    victim.site.cluster.wait_until("it is told", || {
+        share(1)?;
+        Ok(log_of(NODE)?.contains("something else kept work of processes"))
+    })?;
     is_steered(&victim)
 }
 
