@@ -7,6 +7,7 @@ use softmig_monitor::measure::reading::{GpuReading, Kind, Memory, Reading, User}
 use softmig_monitor::measure::report::{Finding, Report};
 use softmig_monitor::measure::report_rows::rows;
 use softmig_monitor::measure::table;
+use softmig_nvml::Setting;
 use softmig_policy::node::job_conf::JobConf;
 use softmig_usage::ending::{ByRule, Ending};
 use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Seat, Slice, VERSION};
@@ -26,6 +27,10 @@ fn gpu(index: u32, used_mib: u64, users: Vec<User>) -> GpuReading {
         uuid: Some(uuid(index)),
         name: Some("NVIDIA L40S".into()),
         mig: false,
+        settings: match index {
+            1 => vec![Setting::Exclusive],
+            _ => Vec::new(),
+        },
         memory: Some(Memory {
             total,
             reserved,

@@ -1,6 +1,7 @@
 //! A node's GPUs and MIG instances, as plain values.
 
 use crate::memory::Memory;
+use crate::setting::Setting;
 
 /// The node as NVML shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Gpu {
     pub instances: Vec<Instance>,
     /// The devices of it that a job can have.
     pub standing: MigState,
+    /// What keeps jobs from sharing it, now or later.
+    pub settings: Vec<Setting>,
     /// The first thing that failed.
     pub error: Option<String>,
 }

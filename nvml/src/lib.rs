@@ -17,6 +17,7 @@ mod memory;
 mod memory_limit;
 pub mod profile;
 mod reading;
+mod setting;
 pub mod types;
 
 pub use devices::{Devices, Gpu, Instance, Mig, MigState};
@@ -24,3 +25,4 @@ pub use idle::is_idle;
 pub use library::{explained, open, remedy};
 pub use memory::{Memory, memory};
 pub use memory_limit::memory_limit;
+pub use setting::Setting;

@@ -4,6 +4,7 @@ use crate::devices::{Devices, Gpu, Instance, Mig, MigState};
 use crate::library::open;
 use crate::memory::{self, memory};
 use crate::profile::{self, Sizes};
+use crate::setting::Setting;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
@@ -62,6 +63,7 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
                 }
             }
         }
+        gpu.settings = Setting::all(&device);
         match memory(&device) {
             Ok(memory) => gpu.memory = Some(memory),
             Err(error) => first.say(memory::unknown(&error)),

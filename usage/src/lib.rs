@@ -99,6 +99,8 @@ pub struct GpuUsage {
     pub memory_bytes: Option<u64>,
     /// The part of it that is used.
     pub memory_used_bytes: Option<u64>,
+    /// What keeps jobs from sharing it now, such as its compute mode.
+    pub settings: Vec<String>,
     /// How jobs share it just now: `scheduler`, or `caps` that they keep themselves.
     pub shared_by: Option<String>,
     /// The reason for caps; `None` without one.

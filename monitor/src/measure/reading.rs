@@ -3,7 +3,7 @@
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use serde::Serialize;
-use softmig_nvml::memory;
+use softmig_nvml::{Setting, memory};
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
@@ -33,6 +33,8 @@ pub struct GpuReading {
     pub name: Option<String>,
     /// Divided by MIG.
     pub mig: bool,
+    /// What keeps jobs from sharing it now.
+    pub settings: Vec<Setting>,
     /// Its memory.
     pub memory: Option<Memory>,
     /// The processes that use it. `None` if that could not be asked.
@@ -95,6 +97,8 @@ fn gpu(nvml: &Nvml, index: u32) -> GpuReading {
     gpu.name = device.name().map_err(|why| failed("name", why)).ok();
     // Most GPUs cannot be divided, and old drivers do not know the word.
     gpu.mig = device.mig_mode().is_ok_and(|mode| mode.current == 1);
+    gpu.settings = Setting::all(&device);
+    gpu.settings.retain(|setting| setting.is_in_effect());
     gpu.memory = memory(&device).map_err(|why| failed("memory", why)).ok();
     gpu.users = users(&device).map_err(|why| failed("processes", why)).ok();
     gpu.error = error;

@@ -109,7 +109,12 @@ fn sharing(usage: &Node) -> String {
         Some(format!("GPU {}: {way}\n", gpu.index))
     };
     let ways = usage.gpus.iter().filter(is_shared).filter_map(way);
-    ways.fold(lines(&table), |text, way| text + &way)
+    let settings = usage.gpus.iter().flat_map(|gpu| {
+        let settings = gpu.settings.iter();
+        settings.map(move |setting| format!("GPU {}: {setting}\n", gpu.index))
+    });
+    ways.chain(settings)
+        .fold(lines(&table), |text, way| text + &way)
 }
 
 /// What a job does on a GPU just now.

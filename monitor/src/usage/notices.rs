@@ -5,6 +5,7 @@ use softmig_node::events::Event;
 use softmig_usage as usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// That a job's memory is almost full is told of again when it held less than this part of it in between.
 const FAR: f64 = 0.8;
@@ -33,6 +34,7 @@ struct Known {
     told_interruptions: Option<Instant>,
     told_refused: Option<Instant>,
     told_full: Option<Instant>,
+    told_settings: bool,
 }
 
 impl Notices {
@@ -83,6 +85,7 @@ impl Notices {
                     gpu: Some(gpu.uuid.clone()),
                     ..Event::new(kind)
                 };
+                events.extend(known.note_settings(node, job, gpu, event));
                 let others = others(node, job, gpu);
                 events.extend(known.compare(job, gpu, &others, now, event));
             }
@@ -115,6 +118,28 @@ impl Known {
             interruptions: gpu.interruptions,
             ..Self::new(job)
         }
+    }
+
+    /// The GPU has settings that keep the job from sharing it.
+    fn note_settings(
+        &mut self,
+        node: &usage::Node,
+        job: &usage::Job,
+        own: &usage::JobGpu,
+        event: impl Fn(&str) -> Event,
+    ) -> Option<Event> {
+        let gpu = node.gpus.iter().find(|gpu| gpu.uuid == own.uuid)?;
+        let is_set = job.slice.is_some() && !gpu.settings.is_empty();
+        if std::mem::replace(&mut self.told_settings, is_set) || !is_set {
+            return None;
+        }
+        let settings = gpu.settings.join("; ");
+        let (job, uuid, index) = (job.job, &gpu.uuid, gpu.index);
+        warn!(
+            job,
+            "job={job} cannot share {uuid}: {settings}; type: nvidia-smi -i {index} -c DEFAULT"
+        );
+        Some(event("setting").with("settings", gpu.settings.clone()))
     }
 
     fn compare(

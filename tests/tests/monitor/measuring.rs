@@ -10,6 +10,7 @@ use softmig_tests::softmig::{enforced, installed};
 use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
 use super::daemon::{Daemon, LOG};
+use super::ending::{POLICY, policy};
 use super::{MONITOR, NODE_CONF, QUARTER, entry, holds, job, memory, on_node, once, root};
 
 on_each_slurm!(
@@ -17,7 +18,38 @@ on_each_slurm!(
     a_job_that_has_more_than_its_slice_is_told_of,
     jobs_that_share_a_gpu_are_shown,
     in_a_job_nothing_is_measured,
+    a_gpu_that_jobs_cannot_share_is_told_of,
 );
+
+fn a_gpu_that_jobs_cannot_share_is_told_of(slurm: Slurm) -> Result<()> {
+    const EXCLUSIVE_PROCESS: u32 = 3;
+    let cluster = enforced(slurm)
+        .programs()
+        .gpus([Gpus::l40s(1)])
+        .file(POLICY, policy("interval_seconds = 1")?)
+        .start()?;
+    let node = cluster.node(0);
+    let _driver = node.start_driver_as(|mut description| {
+        description.gpus[0].compute_mode = EXCLUSIVE_PROCESS;
+        description
+    })?;
+    let daemon = Daemon::start(node)?;
+    let said = node.run_as_root(&["softmig", "check", "--node"])?.stdout;
+    ensure!(said.contains("COMPUTE_MODE"), "{said}");
+    ensure!(said.contains("nvidia-smi -i 0 -c DEFAULT"), "{said}");
+    let (number, _) = job(&cluster, "alice", "gpu:l40s.4:1", &holds(100))?;
+    let told = format!("job={number} cannot share GPU-");
+    cluster.wait_until("the monitor's words", || Ok(daemon.log()?.contains(&told)))?;
+    let number = number.to_string();
+    let events = node
+        .run_as_root(&["softmig", "events", "--job", &number])?
+        .ok()?;
+    ensure!(
+        events.contains("settings=[\"its compute mode is exclusive"),
+        "{events}"
+    );
+    daemon.end()?.ok().map(drop)
+}
 
 fn each_process_is_its_jobs_or_its_users(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm)

@@ -179,6 +179,9 @@ codes! {
     NvmlGpus Error "NVML_GPUS",
     SchedulerNoEffect Warn "SCHEDULER_NO_EFFECT",
     SchedulerProved Info "SCHEDULER_PROVED",
+    ComputeMode Error "COMPUTE_MODE",
+    GpuPending Warn "GPU_PENDING",
+    GpuPersistence Info "GPU_PERSISTENCE",
     MigEmpty Error "MIG_EMPTY",
     MigDivided Error "MIG_DIVIDED",
     // Facts that could not be looked at.

@@ -33,6 +33,8 @@ pub struct Gpu {
     pub mig: Mig,
     /// Whether MIG will be on after the next reset, where that differs from now.
     pub mig_pending: Option<bool>,
+    /// `NVML_COMPUTEMODE_*`: what NVML says of it. CUDA does not depend on this.
+    pub compute_mode: u32,
     /// The answers that NVML has about it. CUDA does not depend on this.
     pub answers: Answers,
 }

@@ -43,6 +43,7 @@ impl Model {
             clock: self.clock,
             mig: self.mig,
             mig_pending: None,
+            compute_mode: 0,
             answers: Answers::All,
         }
     }

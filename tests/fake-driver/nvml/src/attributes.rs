@@ -10,11 +10,11 @@ use crate::{Out, Outcome};
 exports! {
     /// Whether the driver stays loaded without users.
     fn nvmlDeviceGetPersistenceMode(device: nvmlDevice_t, out: Out<nvmlEnableState_t>) =>
-        whole(device, || out.set(NVML_FEATURE_DISABLED));
+        whole(device, || out.set(NVML_FEATURE_ENABLED));
 
-    /// All may make contexts.
+    /// Who may make contexts.
     fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, out: Out<nvmlComputeMode_t>) =>
-        unit(device, |_, _| out.set(NVML_COMPUTEMODE_DEFAULT));
+        unit(device, |_, unit| out.set(unit.gpu.compute_mode));
 
     /// Degrees Celsius.
     fn nvmlDeviceGetTemperature(device: nvmlDevice_t, sensor: nvmlTemperatureSensors_t, out: Out<u32>) =>

@@ -4,7 +4,7 @@ use crate::output::say::counted;
 use crate::settings::gres::NodeGres;
 use crate::site::check::facts::{Cluster, Machine};
 use crate::site::check::finding::{Code, Finding};
-use softmig_nvml::{Devices, Gpu, Memory, MigState};
+use softmig_nvml::{Devices, Gpu, Memory, MigState, Setting};
 use softmig_policy::Policy;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::slurm::hostlist::expand;
@@ -85,6 +85,17 @@ pub(crate) fn check(
         let place = called(gpu);
         if let Some(why) = &gpu.error {
             found.push(Finding::skip(&place, why));
+        }
+        for &setting in &gpu.settings {
+            let code = match setting {
+                Setting::Exclusive | Setting::Prohibited => Code::ComputeMode,
+                Setting::MigPending | Setting::EccPending | Setting::PagesPending => {
+                    Code::GpuPending
+                }
+                Setting::NotPersistent => Code::GpuPersistence,
+            };
+            let remedy = setting.remedy(gpu.index);
+            found.push(Finding::new(code, &place, setting.to_string(), remedy));
         }
         let kind = said.as_ref().and_then(|said| said.kind(gpu));
         match (gpu.standing, kind) {

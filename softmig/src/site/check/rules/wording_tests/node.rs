@@ -10,7 +10,7 @@ use crate::site::check::finding::{Code, Finding};
 use crate::site::check::rules;
 use crate::site::check::rules::example::{cluster, l40s, machine, memory_of, policy_with};
 use softmig_node::proofs::{Failed, Proof};
-use softmig_nvml::{Gpu, MigState};
+use softmig_nvml::{Gpu, MigState, Setting};
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 
 /// The findings on the node after one change.
@@ -61,7 +61,6 @@ fn library() -> Vec<Example> {
             machine.cgroups = Ok(Cgroups {
                 usable,
                 unknown: unknown.iter().map(|place| place.to_string()).collect(),
-                in_job: false,
             });
         })
     };
@@ -174,6 +173,12 @@ fn gpus() -> Vec<Example> {
         standing,
         ..l40s(3)
     };
+    let set = |setting| {
+        last(Gpu {
+            settings: vec![setting],
+            ..l40s(3)
+        })
+    };
     let small = Gpu {
         memory: memory_of(46068, 700),
         ..l40s(3)
@@ -207,6 +212,12 @@ fn gpus() -> Vec<Example> {
     vec![
         (Code::NvmlGpus, fewer),
         (Code::NvmlMemory, last(small)),
+        (Code::ComputeMode, set(Setting::Exclusive)),
+        (Code::ComputeMode, set(Setting::Prohibited)),
+        (Code::GpuPending, set(Setting::MigPending)),
+        (Code::GpuPending, set(Setting::EccPending)),
+        (Code::GpuPending, set(Setting::PagesPending)),
+        (Code::GpuPersistence, set(Setting::NotPersistent)),
         (Code::MigEmpty, last(standing(MigState::Empty))),
         (Code::MigDivided, last(standing(MigState::Divided))),
         (Code::NotLookedAt, last(broken)),
