@@ -48,10 +48,11 @@ pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
 }
 
 fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
-    if options::is_step(table)
-        && let Some(variable) = options::inherited_per_gpu(table)
+    let slice = options::slice_of_job(table);
+    if slice.is_some()
+        && let Some((option, variable)) = options::per_gpu_in_step(table)
     {
-        return refuse(lua, &Refusal::per_gpu_in_step(variable));
+        return refuse(lua, &Refusal::per_gpu_in_step(option, variable));
     }
     let Some(request) = options::read(table) else {
         return Ok(SUCCESS);
@@ -69,7 +70,7 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     };
     let verdict = decide(&policy, &request, &context);
     // In a slice Slurm would only say that the request is invalid.
-    if let Some(shards) = options::slice_of_job(table) {
+    if let Some(shards) = slice {
         let is_other = match &verdict {
             Verdict::Unchanged { tag, .. } => tag.is_some(),
             Verdict::Granted(grant) => shards != u64::from(grant.limits.share().shards()),

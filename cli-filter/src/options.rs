@@ -1,7 +1,8 @@
 //! The client's options as a request, and a decided request written back into them.
 
 use mlua::prelude::*;
-use softmig_policy::node::tag;
+use softmig_policy::node::job_conf::JobConf;
+use softmig_policy::node::{identity, tag};
 use softmig_policy::slurm::cli_options::{Options, is_exclusive};
 use softmig_policy::slurm::gres::Prefix;
 use softmig_policy::{MaybeKnown, Request, Submitter};
@@ -189,21 +190,25 @@ pub(crate) fn write_typed(table: &LuaTable, typed: &str) -> LuaResult<()> {
     table.set("comment", tag::put_typed(&own, typed))
 }
 
-/// The shards of the job that this step is of, where it has any and they are known here.
+/// The shards of the job that this step is of, where it has a slice on this node: by the job's conf, since other variables than the
+/// job's number are inherited by jobs that are submitted from within a job.
 pub(crate) fn slice_of_job(table: &LuaTable) -> Option<u64> {
-    let around = std::env::var("SLURM_JOB_ID").ok()?;
-    let named = option(table, "jobid");
-    if !is_step(table) || named.is_some_and(|named| named != around) {
+    let around = std::env::var("SLURM_JOB_ID").ok();
+    let job = option(table, "jobid").or(around)?.parse().ok()?;
+    if !is_step(table) {
         return None;
     }
-    std::env::var("SLURM_SHARDS_ON_NODE").ok()?.parse().ok()
+    let path = identity::conf_path(job);
+    let text = std::fs::read(std::str::from_utf8(path.as_bytes()).ok()?).ok()?;
+    let conf = JobConf::parse(&text).ok()?;
+    Some(conf.limits?.share().shards().into())
 }
 
-/// In a slice, the variable that makes srun ask for a GPU which the job does not have: sbatch leaves what was typed in the
-/// job's environment.
-pub(crate) fn inherited_per_gpu(table: &LuaTable) -> Option<&'static str> {
-    std::env::var_os("SLURM_SHARDS_ON_NODE")?;
-    per_gpu_options(table)
-        .map(|(_, variable)| variable)
-        .find(|variable| std::env::var_os(variable).is_some())
+/// An option with a figure per GPU, and the variable that has set it: sbatch leaves what was typed in the job's environment.
+/// In a slice it makes srun ask for a GPU which the job does not have.
+pub(crate) fn per_gpu_in_step(table: &LuaTable) -> Option<(&'static str, Option<&'static str>)> {
+    let is_set = |variable: &&str| std::env::var_os(variable).is_some();
+    let mut all = per_gpu_options(table);
+    let (name, variable) = all.next()?;
+    Some((name, Some(variable).filter(is_set)))
 }

@@ -132,6 +132,11 @@ pub const TABLE: &[Row] = &[
     row(&["--gres=gpu:l40s:1", "--exclusive"], Unchanged),
     newest(&["--gres=gpu:l40s:1", "--exclusive=allocation"], Unchanged),
     row(&["--gres=none"], Unchanged),
+    row(&["--gres=gpu:0"], Unchanged),
+    row(&["--gpus=l40s:0"], Unchanged),
+    row(&["--gres=shard:0"], Unchanged),
+    row(&["--gres=gpu:l40s.4:0"], Unchanged),
+    row(&["--gres=gpu:l40s.4:1", "--gpus=0"], Slice(1)),
     row(&[], Unchanged),
 ];
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use softmig_tests::requests::{Expected, PER_GPU, Row, TABLE, memory_mib};
-use softmig_tests::softmig::{Explained, explain, installed, tag};
+use softmig_tests::softmig::{Explained, enforced, explain, installed, tag};
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
@@ -15,6 +15,8 @@ on_each_slurm!(
     srun_refuses_figures_per_gpu_and_says_what_to_type,
     steps_inside_a_job_ask_in_the_users_words_too,
     a_step_that_cannot_be_asked_for_says_what_to_do,
+    a_step_without_gpus_has_none,
+    a_job_that_is_submitted_from_a_slice_is_its_own,
     a_half_gpu_job_is_always_on_one_gpu,
 );
 
@@ -61,7 +63,9 @@ fn submit_and_compare(cluster: &Cluster, row: &Row) -> Result<()> {
             "{row:?}"
         );
     } else {
-        let wants_gpus = row.options.iter().any(|option| option.contains("gpu"));
+        let is_none = |option: &&str| option.ends_with(":0");
+        let wants_gpus =
+            (row.options.iter()).any(|option| option.contains("gpu") && !is_none(option));
         let is_exclusive = row
             .options
             .iter()
@@ -178,7 +182,7 @@ fn steps_inside_a_job_ask_in_the_users_words_too(slurm: Slurm) -> Result<()> {
 }
 
 fn a_step_that_cannot_be_asked_for_says_what_to_do(slurm: Slurm) -> Result<()> {
-    let cluster = installed(slurm).start()?;
+    let cluster = enforced(slurm).start()?;
     let user = cluster.user("alice");
     for (option, variable) in [
         ("--mem-per-gpu=200", "SLURM_MEM_PER_GPU"),
@@ -191,7 +195,57 @@ fn a_step_that_cannot_be_asked_for_says_what_to_do(slurm: Slurm) -> Result<()> {
         let said = user.job_output(job)?;
         assert!(said.contains(&format!("unset {variable}")), "{said}");
         assert!(said.ends_with("shards=1 devices=0\n"), "{said}");
+
+        // Typed for the step, also where no more is known than the job's number.
+        let bare = "env -i PATH=$PATH SLURM_JOB_ID=$SLURM_JOB_ID SLURM_CONF=$SLURM_CONF";
+        let script = format!("exec 2>&1\nsrun {option} true\n{bare} srun {option} true\ntrue");
+        let job = user.sbatch(&["--gres=gpu:l40s.4:1"], &script)?;
+        cluster.wait_job(job, "COMPLETED")?;
+        let said = user.job_output(job)?;
+        let (name, _) = option.split_once('=').context("no option")?;
+        let told = format!("{name} makes srun request a whole GPU, but the job has a slice");
+        assert_eq!(said.matches(&told).count(), 2, "{said}");
     }
+    Ok(())
+}
+
+fn a_step_without_gpus_has_none(slurm: Slurm) -> Result<()> {
+    let cluster = enforced(slurm).start()?;
+    let user = cluster.user("alice");
+    let options = [
+        "--gres=none",
+        "--gpus=0",
+        "--gres=gpu:0",
+        "--gpus-per-node=0",
+        "--gpus=l40s:0",
+        "--gres=shard:0",
+    ];
+    let steps = options.map(|option| format!("srun -n1 --overlap {option} bash -c '{SHOW}'\n"));
+    for gres in ["--gres=gpu:l40s.4:1", "--gres=gpu:l40s:1"] {
+        let script = format!("exec 2>&1\n{}true", steps.concat());
+        let job = user.sbatch(&[gres], &script)?;
+        cluster.wait_job(job, "COMPLETED")?;
+        let said = user.job_output(job)?;
+        let right = said.lines().filter(|line| line.ends_with("devices="));
+        assert_eq!(right.count(), options.len(), "{gres}:\n{said}");
+    }
+    Ok(())
+}
+
+/// As from a notebook's terminal, or the head of a pipeline.
+fn a_job_that_is_submitted_from_a_slice_is_its_own(slurm: Slurm) -> Result<()> {
+    let cluster = enforced(slurm).start()?;
+    let user = cluster.user("alice");
+    let script = format!(
+        "exec 2>&1\nunset ${{!SLURM_MEM_PER_*}}\n\
+         sbatch --wait --output=one --gres=gpu:l40s:1 --wrap 'srun --gpus=1 bash -c \"{SHOW}\"' || exit 1\n\
+         sbatch --wait --output=two --gres=gpu:l40s:1 --mem-per-gpu=100M --wrap 'srun bash -c \"{SHOW}\"' || exit 2\n\
+         salloc --gres=gpu:l40s:1 srun --gpus=1 true || exit 3\n\
+         salloc --gres=gpu:l40s.2:1 srun --gres=gpu:l40s.2:1 true || exit 4\n"
+    );
+    let job = user.sbatch(&["--gres=gpu:l40s.4:1", "--mem=100M"], &script)?;
+    let ended = cluster.wait_job(job, "COMPLETED");
+    ended.with_context(|| user.job_output(job).unwrap_or_default())?;
     Ok(())
 }
 

@@ -63,6 +63,8 @@ impl<'a> Wanted<'a> {
             Item::Other(raw) => self.others.push(raw),
             Item::Malformed(raw) if may_be_a_part(raw) => self.malformed = Some(raw),
             Item::Malformed(raw) => self.misspelt = Some(raw),
+            // Slurm gives nothing for it.
+            Item::Gpu(gres) if gres.count() == 0 => {}
             Item::Gpu(gres) => {
                 let is_plain_type =
                     |kind: &&str| policy.is_some_and(|policy| policy.is_plain_type(kind));

@@ -109,7 +109,11 @@ pub(crate) enum Reason {
         cpus_per_task: Option<u32>,
     },
     /// A variable that makes a step ask for whole GPUs.
-    PerGpuInStep { variable: String },
+    PerGpuInStep {
+        option: String,
+        /// The variable that sets it, where it was not typed.
+        variable: Option<String>,
+    },
     /// A step that asks for other GPUs than the slice that its job has.
     StepInSlice {
         /// The job's shards.

@@ -104,10 +104,12 @@ impl Refusal {
         Self::new(asked, reason)
     }
 
-    /// The refusal of a step whose job's environment makes srun ask for a whole GPU.
-    pub fn per_gpu_in_step(variable: &str) -> Self {
-        let variable = variable.to_string();
-        Self::new("", Reason::PerGpuInStep { variable })
+    /// The refusal of a step of a slice with an option that makes srun ask for a whole GPU: typed, or set by a variable that sbatch
+    /// left in the job's environment.
+    pub fn per_gpu_in_step(option: &str, variable: Option<&str>) -> Self {
+        let option = option.to_string();
+        let variable = variable.map(ToString::to_string);
+        Self::new("", Reason::PerGpuInStep { option, variable })
     }
 
     /// The refusal of a step that asks for something else than its job's slice.

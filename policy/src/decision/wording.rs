@@ -254,13 +254,20 @@ pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
                 format!("use srun --gres={asked}{options}"),
             )
         }
-        Reason::PerGpuInStep { variable } => words(
+        Reason::PerGpuInStep {
+            variable: Some(variable),
+            ..
+        } => words(
             format!(
                 "srun would request a whole GPU, because {variable} is set, but the job has a slice"
             ),
             format!(
                 "add this line before srun: unset {variable}; or submit the job with --mem, --ntasks and --cpus-per-task"
             ),
+        ),
+        Reason::PerGpuInStep { option, .. } => words(
+            format!("--{option} makes srun request a whole GPU, but the job has a slice"),
+            "use --mem, --ntasks and --cpus-per-task instead of figures per GPU".to_string(),
         ),
         Reason::StepInSlice { shards, slice } => {
             let has = match slice {

@@ -198,7 +198,8 @@ examples! { reasons: Reason {
         cpus_per_task: Some(4),
     }],
     Reason::PerGpuInStep { .. } => [
-        Reason::PerGpuInStep { variable: text("SLURM_MEM_PER_GPU") },
+        Reason::PerGpuInStep { option: text("mem-per-gpu"), variable: Some(text("SLURM_MEM_PER_GPU")) },
+        Reason::PerGpuInStep { option: text("cpus-per-gpu"), variable: None },
     ],
     Reason::StepInSlice { .. } => [
         Reason::StepInSlice { shards: 1, slice: Some(text("gpu:l40s.4:1")) },

@@ -308,7 +308,8 @@ fn below_run<const N: usize>(parts: &[&[u8]]) -> Text<N> {
     path
 }
 
-fn conf_path(job: u32) -> Text<64> {
+/// The path of a job's conf.
+pub fn conf_path(job: u32) -> Text<64> {
     let mut path = below_run(&[]);
     path.push_number(job.into(), 1);
     path.push(b".conf");

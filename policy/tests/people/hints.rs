@@ -26,7 +26,6 @@ fn a_hint_offers_nothing_that_the_class_may_not_have() {
         "gpu:l40s.4:1,gpu:l40s.4:1",
         "shard:l40s:3",
         "shard:l40s:9",
-        "shard:l40s:0",
         "gpu:l40.2:1",
     ] {
         let refusal = refused(ask(&policy, gres, alice()));

@@ -74,7 +74,6 @@ fn units_of_mps_are_slices_where_the_policy_says_so() {
     ");
     for (gres, code) in [
         ("mps", Code::SliceSize),
-        ("mps:0", Code::SliceSize),
         ("mps:160", Code::SliceSize),
         ("mps:1000", Code::SliceIsWholeGpu),
         ("mps:l40s:80", Code::SliceType),

@@ -187,8 +187,6 @@ pub(crate) struct Cgroups {
     pub(crate) usable: bool,
     /// The control groups of steps that run here and from which no job can be read.
     pub(crate) unknown: Vec<String>,
-    /// Whether this process is inside a job. Then its own control group counts.
-    pub(crate) in_job: bool,
 }
 
 /// The public JSON form of `softmig check`.

@@ -137,10 +137,8 @@ fn first_difference(own: &[u8], other: &[u8]) -> Option<usize> {
 }
 
 fn cgroups() -> Seen<Cgroups> {
-    let read =
-        |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
-    let mounts = read("/proc/self/mountinfo")?;
-    let own = read("/proc/self/cgroup")?;
+    const MOUNTS: &str = "/proc/self/mountinfo";
+    let mounts = std::fs::read_to_string(MOUNTS).map_err(|error| format!("{MOUNTS}: {error}"))?;
     let mut unknown = Vec::new();
     for (job, text) in places_of_steps() {
         if !matches!(place(&text), Membership::Job(_)) {
@@ -148,15 +146,9 @@ fn cgroups() -> Seen<Cgroups> {
             unknown.push(format!("job {job}: {}", shortened(&text)));
         }
     }
-    // As a step of a job, which --nodes makes it, this process shows how control groups are named.
-    let in_job = std::env::var_os("SLURM_JOB_ID").is_some();
-    if in_job && !matches!(place(own.as_bytes()), Membership::Job(_)) {
-        unknown.push(format!("this job: {}", shortened(&own)));
-    }
     Ok(Cgroups {
         usable: is_usable(&mounts),
         unknown,
-        in_job,
     })
 }
 
