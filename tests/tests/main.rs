@@ -25,6 +25,8 @@ mod gates;
 #[cfg(feature = "cluster")]
 mod harness;
 #[cfg(feature = "cluster")]
+mod hostile;
+#[cfg(feature = "cluster")]
 mod identity;
 #[cfg(feature = "cluster")]
 mod install;

@@ -2,7 +2,7 @@
 //! have too much, whom it ends, and what it says where there is nothing to be measured.
 
 mod daemon;
-mod ending;
+pub mod ending;
 mod measuring;
 #[cfg(feature = "full")]
 mod readers;

@@ -495,7 +495,7 @@ fn what_seats_that_tell_anew_cost() -> Result<()> {
             "alice",
             NODE,
             QUARTER,
-            &format!("./show {uuid} tells {seats}"),
+            &format!("./hostile {uuid} lists {seats}"),
         )?;
         let mut before = monitors_time(NODE)?;
         for second in [5, 10, 15, 20, 25] {
