@@ -48,8 +48,8 @@ pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
 }
 
 fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
-    let slice = options::slice_of_job(table);
-    if slice.is_some()
+    let shards = options::slice_of_job(table);
+    if shards.is_some()
         && let Some((option, variable)) = options::per_gpu_in_step(table)
     {
         return refuse(lua, &Refusal::per_gpu_in_step(option, variable));
@@ -70,7 +70,7 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     };
     let verdict = decide(&policy, &request, &context);
     // In a slice Slurm would only say that the request is invalid.
-    if let Some(shards) = slice {
+    if let Some(shards) = shards {
         let is_other = match &verdict {
             Verdict::Unchanged { tag, .. } => tag.is_some(),
             Verdict::Granted(grant) => shards != u64::from(grant.limits.share().shards()),

@@ -69,7 +69,7 @@ pub(crate) fn modify(
         let mut after = applied(&came, recorded);
         // The record does not show an option that gives a job GPUs without naming them; the tag does.
         let may_be_whole = matches!(tag, Some(Tag::Whole | Tag::Mixed | Tag::Ask));
-        after.exclusive |= may_be_whole && !after.names_tres();
+        after.exclusive |= may_be_whole && !after.names_gpus();
         let verdict = answer(policy, &after, &context);
         match &verdict {
             // An earlier decision granted this request, and the change does not touch it.

@@ -60,9 +60,10 @@ impl Request {
         .filter_map(|(place, text)| Some((place, text.as_deref()?)))
     }
 
-    /// Whether any of those fields is set.
-    pub fn names_tres(&self) -> bool {
-        self.tres().next().is_some()
+    /// Whether any of those fields names GPUs or parts of them, and not none of them.
+    pub fn names_gpus(&self) -> bool {
+        let mut items = self.tres().flat_map(|(_, text)| items(text));
+        items.any(|(_, item)| matches!(item, Item::Gpu(gres) if gres.count() > 0))
     }
 
     /// The mark of its GRES; `None` if they have no mark.
@@ -128,4 +129,28 @@ pub(crate) enum CountedPer {
     Socket,
     /// `tres_per_task`.
     Task,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_names_none_names_no_gpus() {
+        for (text, wanted) in [
+            ("gres/gpu:1", true),
+            ("gpu:l40s.4:1", true),
+            ("shard:l40s:1", true),
+            ("gpu:0,gpu:l40s:2", true),
+            ("gpu:0", false),
+            ("gpu:l40s:0,shard:0", false),
+            ("license:x:2", false),
+        ] {
+            let request = Request {
+                tres_per_node: Some(text.into()),
+                ..Request::default()
+            };
+            assert_eq!(request.names_gpus(), wanted, "{text}");
+        }
+    }
 }
