@@ -99,7 +99,7 @@ static void *serve(void *given)
             };
         } out = {.head = {.unique = ask->unique}};
         size_t length = 0;
-        struct fuse_attr file = {.ino = 2, .size = 4096, .mode = S_IFREG | 0777, .nlink = 1};
+        struct fuse_attr file = {.ino = 2, .size = 4096, .mode = S_IFREG | 0777, .nlink = 1, .uid = getuid(), .gid = getgid()};
         switch (ask->opcode) {
         case FUSE_FORGET:
         case FUSE_RELEASE:
@@ -184,8 +184,9 @@ static void stuck_exec(void)
     several(PROCESSES);
     uint32_t *page = sit_down(uuid);
     int file = open("/mnt/page", O_RDWR);
+    must(file >= 0, "/mnt/page");
     char *dirty = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    must(file >= 0 && dirty != MAP_FAILED, "/mnt/page");
+    must(dirty != MAP_FAILED, "/mnt/page");
     close(file);
     tell(page, open("/dev/nvidiactl", O_PATH), 1);
     dirty[0] = 1;

@@ -14,20 +14,34 @@ const HALF: &str = "gpu:l40s.2:1";
 const BUSY: &str = "1000000 1000000 async";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a user does, and the words that do it, where `UUID` is the GPU's.
-fn ways() -> Vec<(&'static str, String)> {
+/// A user's name, the words of what she does, where `UUID` is the GPU's, and so many processes by name and state that show that she is
+/// at it.
+struct Way {
+    name: &'static str,
+    words: String,
+    processes: (usize, &'static str, &'static str),
+}
+
+fn ways() -> Vec<Way> {
     let hostile = |words: &str| format!("./hostile UUID {words}");
-    // Each is ended, and comes again.
+    // Each is ended, and comes again, until the whole job is ended.
     let bursts = escaped("./views bursts 14000");
     let shows = escaped(&format!("./show UUID ./paced {BUSY}"));
+    let way = |name, words, processes| Way {
+        name,
+        words,
+        processes,
+    };
     vec![
-        ("connections", hostile("connects")),
-        ("lists", hostile("lists 64")),
-        ("descriptors", hostile("descriptors")),
-        ("file", hostile("file")),
-        ("exec", hostile("exec")),
-        ("bursts", format!("while :; do {bursts}; done")),
-        ("seats", format!("while :; do {shows}; done")),
+        way("connections", hostile("connects"), (8, "hostile", "")),
+        way("lists", hostile("lists 64"), (64, "hostile", "")),
+        way("descriptors", hostile("descriptors"), (4, "hostile", "")),
+        // One is served by the other.
+        way("file", hostile("file"), (2, "hostile", "")),
+        // Those that wait, which have no other name yet, and who serves them.
+        way("exec", hostile("exec"), (9, "hostile", "")),
+        way("bursts", format!("while :; do {bursts}; done"), (0, "", "")),
+        way("seats", format!("while :; do {shows}; done"), (0, "", "")),
     ]
 }
 
@@ -83,6 +97,17 @@ impl Stand {
         Ok(said.trim().parse::<f64>()? / 100.0)
     }
 
+    /// Alice's processes: their states and names.
+    fn hers(&self) -> Result<Vec<(String, String)>> {
+        let node = self.site.cluster.node(0);
+        let said = node
+            .run_as_root(&["ps", "-U", "2001", "-o", "stat=,comm="])?
+            .stdout;
+        let words = said.lines().filter_map(|line| line.trim().split_once(' '));
+        let hers = words.map(|(state, name)| (name.trim().to_owned(), state.to_owned()));
+        Ok(hers.collect())
+    }
+
     /// What the neighbour has in a minute in which another of her jobs asks for seats, and a program of it is past the library.
     fn measure(&self) -> Result<Had> {
         let (site, seconds) = (&self.site, MINUTE.as_secs());
@@ -122,10 +147,20 @@ fn hostile_users_take_nothing_from_a_neighbour() -> Result<()> {
     let alone = stand.measure()?;
     println!("without any: {}", alone.words);
     let mut worse = Vec::new();
-    for (name, words) in ways() {
+    for Way {
+        name,
+        words,
+        processes: (count, program, state),
+    } in ways()
+    {
         let words = words.replace("UUID", &stand.uuid);
         let job = stand.site.start_job("alice", 0, QUARTER, &words)?;
         let had = stand.measure()?;
+        let hers = stand.hers()?;
+        let is_it = |(name, is): &&(String, String)| name == program && is.starts_with(state);
+        let said = stand.site.cluster.user("alice").job_output(job)?;
+        let is_at_it = hers.iter().filter(is_it).count() >= count;
+        ensure!(is_at_it, "{name}: {hers:?}\n{said}");
         println!("{name}: {}", had.words);
         // Whatever is stuck ends with its job.
         stand.site.cancel(job)?;
@@ -135,7 +170,6 @@ fn hostile_users_take_nothing_from_a_neighbour() -> Result<()> {
             && had.most_ms < 1000.0
             && had.ended < 5 * alone.ended.max(Duration::from_secs(2));
         if !is_fine {
-            let said = stand.site.cluster.user("alice").job_output(job)?;
             worse.push(format!("{name}: {}\n{said}", had.words));
         }
     }
