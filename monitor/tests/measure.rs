@@ -27,10 +27,7 @@ fn gpu(index: u32, used_mib: u64, users: Vec<User>) -> GpuReading {
         uuid: Some(uuid(index)),
         name: Some("NVIDIA L40S".into()),
         mig: false,
-        settings: match index {
-            1 => vec![Setting::Exclusive],
-            _ => Vec::new(),
-        },
+        setting: (index == 1).then_some(Setting::Exclusive),
         memory: Some(Memory {
             total,
             reserved,

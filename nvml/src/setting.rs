@@ -23,20 +23,24 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Those of a GPU. What cannot be asked is not there: many GPUs have no MIG, no ECC and no such pages.
-    pub fn all(device: &Device<'_>) -> Vec<Self> {
-        let mode = match device.compute_mode() {
+    /// What keeps jobs from sharing a GPU now.
+    pub fn in_effect(device: &Device<'_>) -> Option<Self> {
+        match device.compute_mode() {
             Ok(ComputeMode::ExclusiveProcess | ComputeMode::ExclusiveThread) => {
                 Some(Self::Exclusive)
             }
             Ok(ComputeMode::Prohibited) => Some(Self::Prohibited),
             _ => None,
-        };
+        }
+    }
+
+    /// That, and what comes later. What cannot be asked is not there: many GPUs have no MIG, no ECC and no such pages.
+    pub fn all(device: &Device<'_>) -> Vec<Self> {
         let is_so = |setting, is_so: bool| is_so.then_some(setting);
         let mig = device.mig_mode();
         let ecc = device.is_ecc_enabled();
         let all = [
-            mode,
+            Self::in_effect(device),
             is_so(
                 Self::MigPending,
                 mig.is_ok_and(|mig| mig.current != mig.pending),
@@ -55,11 +59,6 @@ impl Setting {
             ),
         ];
         all.into_iter().flatten().collect()
-    }
-
-    /// Whether it keeps jobs from sharing the GPU now.
-    pub fn is_in_effect(self) -> bool {
-        matches!(self, Self::Exclusive | Self::Prohibited)
     }
 
     /// What to type, with NVML's index.

@@ -100,7 +100,7 @@ pub struct GpuUsage {
     /// The part of it that is used.
     pub memory_used_bytes: Option<u64>,
     /// What keeps jobs from sharing it now, such as its compute mode.
-    pub settings: Vec<String>,
+    pub setting: Option<String>,
     /// How jobs share it just now: `scheduler`, or `caps` that they keep themselves.
     pub shared_by: Option<String>,
     /// The reason for caps; `None` without one.

@@ -34,7 +34,7 @@ pub struct GpuReading {
     /// Divided by MIG.
     pub mig: bool,
     /// What keeps jobs from sharing it now.
-    pub settings: Vec<Setting>,
+    pub setting: Option<Setting>,
     /// Its memory.
     pub memory: Option<Memory>,
     /// The processes that use it. `None` if that could not be asked.
@@ -97,8 +97,7 @@ fn gpu(nvml: &Nvml, index: u32) -> GpuReading {
     gpu.name = device.name().map_err(|why| failed("name", why)).ok();
     // Most GPUs cannot be divided, and old drivers do not know the word.
     gpu.mig = device.mig_mode().is_ok_and(|mode| mode.current == 1);
-    gpu.settings = Setting::all(&device);
-    gpu.settings.retain(|setting| setting.is_in_effect());
+    gpu.setting = Setting::in_effect(&device);
     gpu.memory = memory(&device).map_err(|why| failed("memory", why)).ok();
     gpu.users = users(&device).map_err(|why| failed("processes", why)).ok();
     gpu.error = error;

@@ -44,7 +44,7 @@ pub struct GpuReport {
     /// Whether it is divided by MIG. Then softmig has no limits on it.
     pub mig: bool,
     /// What keeps jobs from sharing it now, such as its compute mode.
-    pub settings: Vec<String>,
+    pub setting: Option<String>,
     /// All of its memory.
     pub total_bytes: Option<u64>,
     /// The part that the driver keeps for itself.

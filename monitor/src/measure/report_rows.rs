@@ -137,7 +137,7 @@ fn shown(gpu: &reading::GpuReading, processes: Vec<Process>) -> GpuReport {
         uuid: gpu.uuid.clone(),
         name: gpu.name.clone(),
         mig: gpu.mig,
-        settings: gpu.settings.iter().map(ToString::to_string).collect(),
+        setting: gpu.setting.map(|setting| setting.to_string()),
         total_bytes: memory.map(|memory| memory.total),
         reserved_bytes: memory.map(|memory| memory.reserved),
         used_bytes: memory.map(|memory| memory.used),

@@ -109,9 +109,9 @@ fn sharing(usage: &Node) -> String {
         Some(format!("GPU {}: {way}\n", gpu.index))
     };
     let ways = usage.gpus.iter().filter(is_shared).filter_map(way);
-    let settings = usage.gpus.iter().flat_map(|gpu| {
-        let settings = gpu.settings.iter();
-        settings.map(move |setting| format!("GPU {}: {setting}\n", gpu.index))
+    let settings = usage.gpus.iter().filter_map(|gpu| {
+        let setting = gpu.setting.as_ref()?;
+        Some(format!("GPU {}: {setting}\n", gpu.index))
     });
     ways.chain(settings)
         .fold(lines(&table), |text, way| text + &way)

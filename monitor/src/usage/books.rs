@@ -139,7 +139,7 @@ impl Books {
             gpu.uuid.clone_from(uuid);
             gpu.name.clone_from(&seen.name);
             gpu.mig = seen.mig;
-            gpu.settings.clone_from(&seen.settings);
+            gpu.setting.clone_from(&seen.setting);
             let usable = |total: u64| total.saturating_sub(seen.reserved_bytes.unwrap_or(0));
             gpu.memory_bytes = seen.total_bytes.map(usable);
             gpu.memory_used_bytes = seen.used_bytes;

@@ -34,7 +34,7 @@ struct Known {
     told_interruptions: Option<Instant>,
     told_refused: Option<Instant>,
     told_full: Option<Instant>,
-    told_settings: bool,
+    told_setting: bool,
 }
 
 impl Notices {
@@ -85,7 +85,7 @@ impl Notices {
                     gpu: Some(gpu.uuid.clone()),
                     ..Event::new(kind)
                 };
-                events.extend(known.note_settings(node, job, gpu, event));
+                events.extend(known.note_setting(node, job, gpu, event));
                 let others = others(node, job, gpu);
                 events.extend(known.compare(job, gpu, &others, now, event));
             }
@@ -116,12 +116,13 @@ impl Known {
             is_idle: job.is_idle(gpu),
             refused: gpu.refused,
             interruptions: gpu.interruptions,
+            told_setting: true,
             ..Self::new(job)
         }
     }
 
-    /// The GPU has settings that keep the job from sharing it.
-    fn note_settings(
+    /// The GPU has a setting that keeps the job from sharing it.
+    fn note_setting(
         &mut self,
         node: &usage::Node,
         job: &usage::Job,
@@ -129,17 +130,15 @@ impl Known {
         event: impl Fn(&str) -> Event,
     ) -> Option<Event> {
         let gpu = node.gpus.iter().find(|gpu| gpu.uuid == own.uuid)?;
-        let is_set = job.slice.is_some() && !gpu.settings.is_empty();
-        if std::mem::replace(&mut self.told_settings, is_set) || !is_set {
-            return None;
-        }
-        let settings = gpu.settings.join("; ");
+        let setting = gpu.setting.as_ref().filter(|_| job.slice.is_some());
+        let was_told = std::mem::replace(&mut self.told_setting, setting.is_some());
+        let setting = setting.filter(|_| !was_told)?;
         let (job, uuid, index) = (job.job, &gpu.uuid, gpu.index);
         warn!(
             job,
-            "job={job} cannot share {uuid}: {settings}; type: nvidia-smi -i {index} -c DEFAULT"
+            "job={job} cannot share {uuid}: {setting}; type: nvidia-smi -i {index} -c DEFAULT"
         );
-        Some(event("setting").with("settings", gpu.settings.clone()))
+        Some(event("setting").with("setting", setting.as_str()))
     }
 
     fn compare(

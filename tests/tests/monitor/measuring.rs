@@ -45,7 +45,7 @@ fn a_gpu_that_jobs_cannot_share_is_told_of(slurm: Slurm) -> Result<()> {
         .run_as_root(&["softmig", "events", "--job", &number])?
         .ok()?;
     ensure!(
-        events.contains("settings=[\"its compute mode is exclusive"),
+        events.contains("setting=its compute mode is exclusive"),
         "{events}"
     );
     daemon.end()?.ok().map(drop)
