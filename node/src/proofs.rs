@@ -68,9 +68,10 @@ pub struct Proof {
     /// What a change from one group to another costs, in microseconds of work.
     #[serde(default)]
     pub change_us: Option<u64>,
-    /// Whether channels that run can be let run once more, and are held by the next call that holds them.
+    /// Whether channels that run can be let run once more, and are held by the next call that holds them; `None` if it was measured
+    /// by a release that did not ask.
     #[serde(default)]
-    pub may_release: bool,
+    pub may_release: Option<bool>,
 }
 
 impl Proof {
@@ -79,6 +80,11 @@ impl Proof {
         self.is_like(key)
             && self.firmware.as_ref() == Some(&key.firmware)
             && self.module.as_ref() == Some(&key.module)
+    }
+
+    /// Whether it tells all that a measurement tells now.
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_some() || self.may_release.is_some()
     }
 
     /// Whether it was measured with this model and driver.

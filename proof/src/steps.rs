@@ -148,13 +148,18 @@ fn may_release(
     before: &Phase,
 ) -> Result<bool, Trouble> {
     // A driver that refuses that changes nothing by it.
-    answered(bench.enable(true))?;
-    let is_held = hold(bench, figures, before)?.is_none();
-    // Otherwise that call undid the one before.
-    if is_held {
-        answered(bench.enable(true))?;
-    }
-    Ok(is_held)
+    let more = answered(bench.enable(true));
+    let held = hold(bench, figures, before);
+    // If it ran on, that call undid the one before.
+    let runs = figures.is_some_and(|phase| phase.pace[0] > 0.0);
+    let enabled = if runs {
+        Ok(None)
+    } else {
+        answered(bench.enable(true))
+    };
+    more?;
+    enabled?;
+    Ok(held?.is_none())
 }
 
 /// A refusal is an answer.
@@ -183,8 +188,9 @@ mod tests {
         deaf_to: &'static str,
         /// The call that is refused.
         refuses: &'static str,
-        /// Another process comes while channels are disabled.
-        guest: bool,
+        /// Another process comes when channels are disabled for this time.
+        guest: Option<u32>,
+        holds: u32,
         kernel: u64,
     }
 
@@ -215,7 +221,10 @@ mod tests {
             Ok(Phase {
                 seconds: time.as_secs_f64(),
                 on_gpu,
-                others: if self.guest && is_off { 0.4 } else { 0.0 },
+                others: match self.guest {
+                    Some(hold) if is_off && hold == self.holds => 0.4,
+                    _ => 0.0,
+                },
                 changes: 200.0,
                 is_hidden: false,
                 pace: [first * 1000.0, (1.0 - first) * 1000.0],
@@ -251,6 +260,7 @@ mod tests {
             if !self.counts_below {
                 self.off = self.off.max(0);
             }
+            self.holds += u32::from(!is_on);
             self.was_off |= self.off > 0;
             Ok(())
         }
@@ -312,11 +322,13 @@ mod tests {
 
     #[test]
     fn who_comes_in_between_spoils_it_and_channels_are_enabled_again() {
-        let mut gpu = Gpu {
-            guest: true,
-            ..Gpu::default()
-        };
-        assert!(matches!(run(&mut gpu), Err(Trouble::NotMeasured(_))));
-        assert!(gpu.was_off && gpu.off == 0);
+        for hold in 1..=3 {
+            let mut gpu = Gpu {
+                guest: Some(hold),
+                ..Gpu::default()
+            };
+            assert!(matches!(run(&mut gpu), Err(Trouble::NotMeasured(_))));
+            assert!(gpu.was_off && gpu.off == 0, "{hold}");
+        }
     }
 }

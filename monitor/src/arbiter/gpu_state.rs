@@ -386,6 +386,8 @@ impl GpuState {
             process: session.pid,
             is_steered: self.not_steered(now, seat.job, session).is_none(),
             is_surely_held: session.is_surely_held(self.steering.looked()),
+            hides: session.hides(now),
+            may_release: !self.is_held(seat.job) && session.may_be_released(&self.scheduler),
             wants_gpu: session.page.wants_gpu(),
             pending: session.new_pending(),
             slice: session.shortest_slice(),
@@ -427,13 +429,10 @@ impl GpuState {
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
-        let held = seats.iter().filter(|seat| seat.is_surely_held);
-        for seat in held {
-            let resident = stays.get(&seat.process).map_or(0, |it| it.resident);
-            let mut sessions = self.of_job(seat.job);
-            if let Some(session) = sessions.find(|it| it.pid == seat.process) {
-                session.note_stay_while_held(resident);
-            }
+        let held = self.sessions.values().zip(&seats);
+        for (session, _) in held.filter(|(_, seat)| seat.is_surely_held) {
+            let resident = stays.get(&session.pid).map_or(0, |it| it.resident);
+            session.note_stay_while_held(resident);
         }
         let is_known = |pid| {
             let mut sessions = self.sessions.values();
@@ -458,7 +457,9 @@ impl GpuState {
             let mut sessions = self.sessions.iter();
             if let Some((seat, session)) = sessions.find(|(_, it)| it.pid == process) {
                 let begun = now();
-                self.scheduler.release(&session.known(), times);
+                let channels = session.known().into_iter().collect();
+                let gone = self.scheduler.release(&channels, times);
+                session.was_held(&BTreeSet::new(), &gone, now());
                 self.steering.note_release(seat.job, now() - begun);
             }
         }

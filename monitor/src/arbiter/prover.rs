@@ -118,7 +118,8 @@ impl Prover {
         }
         let now = Instant::now();
         due.retain(|key, _| {
-            let is_known = known.find(key).is_some_and(|proof| proof.is_of(key));
+            let is_all = |proof: &Proof| proof.is_of(key) && proof.is_complete();
+            let is_known = known.find(key).is_some_and(is_all);
             let is_later = self.later.get(key).is_some_and(|(at, _)| *at > now);
             !is_known && !is_later
         });
@@ -210,7 +211,7 @@ impl Prover {
             failed: outcome.failed,
             slice_us: outcome.slice_us,
             change_us: outcome.change_us,
-            may_release: outcome.may_release,
+            may_release: Some(outcome.may_release),
             ..Proof::default()
         };
         let mut all = Proofs::read(&self.node).unwrap_or_default();

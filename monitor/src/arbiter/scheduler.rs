@@ -362,23 +362,38 @@ impl Scheduler {
         held
     }
 
-    /// Lets channels run that nobody here holds, so many times. Those that wait stay so. The driver's answer says nothing: it may not
-    /// like to let channels run that do.
-    pub(super) fn release(&mut self, channels: &[Channel], times: u32) {
-        if !self.may_release || channels.is_empty() {
-            return;
-        }
-        if channels.iter().any(|it| self.waiting.contains(it)) {
-            return;
-        }
-        for _ in 0..times {
-            let Some(device) = self.device() else { return };
-            let error = device.enable(channels, true).error;
-            if error.is_some_and(|error| error.is_timeout()) {
-                self.timeouts += 1;
-                return;
+    /// Whether channels that run may be let run once more, and there are some of which none waits.
+    pub(super) fn may_release(&self, channels: &[Channel]) -> bool {
+        let waits = |channel| self.waiting.contains(channel);
+        self.may_release && !channels.is_empty() && !channels.iter().any(waits)
+    }
+
+    /// Lets channels run that nobody here holds, so many times, or for as long as others can wait for that. Returns those that no longer
+    /// exist. Of other errors the driver's answer says nothing: it may not like to let channels run that do.
+    pub(super) fn release(
+        &mut self,
+        channels: &BTreeSet<Channel>,
+        times: u32,
+    ) -> BTreeSet<Channel> {
+        /// Meanwhile nobody is held or let run.
+        const LONGEST: Nanos = 5_000_000;
+        /// What the driver takes in one call.
+        const CALL: usize = 64;
+        let channels: Vec<Channel> = channels.iter().copied().collect();
+        let calls = (0..times).flat_map(|_| channels.chunks(CALL));
+        let begun = now();
+        let mut gone = BTreeSet::new();
+        for some in calls.take_while(|_| now() - begun < LONGEST) {
+            let Some(device) = self.device() else { break };
+            let untaken = device.enable(some, true);
+            gone.extend(untaken.gone);
+            let is_timeout = untaken.error.is_some_and(|error| error.is_timeout());
+            self.timeouts += u32::from(is_timeout);
+            if is_timeout || !gone.is_empty() {
+                break;
             }
         }
+        gone
     }
 
     /// Lets the group of these channels come to the GPU anew, so that the log has it. Returns those that no longer exist.

@@ -15,6 +15,7 @@ use super::borrower::{Borrower, NoAnswer, Question};
 use super::clock::now;
 use super::page::Page;
 use super::rate_limit::RateLimit;
+use super::scheduler::Scheduler;
 use super::tenant::NotSteered;
 use crate::schedule::Nanos;
 
@@ -169,6 +170,14 @@ impl Session {
         }
     }
 
+    /// See [`Scheduler::may_release`].
+    pub(super) fn may_be_released(&self, scheduler: &Scheduler) -> bool {
+        match &*self.channels() {
+            Channels::Known(channels) => scheduler.may_release(channels),
+            Channels::Unknown | Channels::Not(_) => false,
+        }
+    }
+
     /// How many are known to be its own.
     pub(super) fn known_count(&self) -> usize {
         match &*self.channels() {
@@ -191,6 +200,13 @@ impl Session {
                 (now - since >= COMING).then_some(NotSteered::Silent)
             }
         }
+    }
+
+    /// Whether none of its channels is known by its own doing: it told of none, or of more than its job has paid for.
+    pub(super) fn hides(&self, now: Nanos) -> bool {
+        let is_unknown = *self.channels() == Channels::Unknown && self.uses_gpu();
+        let tells_none = || self.page.channels().is_some_and(|told| told.is_empty());
+        is_unknown && (self.rate_limit.until_proof(now) > 0 || tells_none())
     }
 
     /// Why the driver says that channels are not its own, the last time that it did.
@@ -236,8 +252,12 @@ impl Session {
             }
             if channels.iter().any(|channel| new.contains(channel)) {
                 self.unproven.store(now, SeqCst);
+                self.escaped.store(0, SeqCst);
                 self.page.wake();
             }
+        }
+        if *channels == Channels::Known(Vec::new()) {
+            *channels = Channels::Unknown;
         }
         let unproven = self.unproven.load(SeqCst);
         if unproven != 0 && now - unproven > longest {
@@ -344,11 +364,13 @@ impl Session {
         since != 0 && at - since >= SURE
     }
 
-    /// It was on the GPU for so long, while it was surely held. A process that does so twice cannot be held.
+    /// It was on the GPU for so long, while it was surely held. A process that does so twice cannot be held, unless it has told of more
+    /// channels that are not held yet.
     pub(super) fn note_stay_while_held(&self, resident: Nanos) {
         /// A shorter one is no sign.
         const SHORT: Nanos = 3_000_000;
-        if resident > SHORT && self.escaped.fetch_add(1, SeqCst) > 0 {
+        let has_news = self.version.load(SeqCst) != self.page.version();
+        if resident > SHORT && !has_news && self.escaped.fetch_add(1, SeqCst) > 0 {
             self.is_unruly.store(true, SeqCst);
             self.set_channels(Channels::Not(NotSteered::Runs));
         }

@@ -56,7 +56,7 @@ impl Settings {
         match &proof.failed {
             None => Ok(Proved {
                 slice_us: proof.slice_us.unwrap_or(DEFAULT_SLICE_US),
-                may_release: proof.may_release,
+                may_release: proof.may_release == Some(true),
             }),
             Some(failed) => {
                 let (day, driver) = (proof.day(), &proof.driver);

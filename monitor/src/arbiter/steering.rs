@@ -27,6 +27,10 @@ pub(super) struct SeatState {
     pub(super) is_steered: bool,
     /// Whether all of its channels were held since before the last look, and it was off the GPU by then.
     pub(super) is_surely_held: bool,
+    /// Whether it keeps its channels from being known.
+    pub(super) hides: bool,
+    /// Whether its channels are known, run, and can be let run once more.
+    pub(super) may_release: bool,
     pub(super) wants_gpu: bool,
     /// For how long it had work since the last time.
     pub(super) pending: Nanos,
@@ -181,7 +185,7 @@ impl Steering {
             place.wants_gpu |= one.wants_gpu;
             place.pending += one.pending;
             let Some(stays) = stays else { continue };
-            if one.is_surely_held {
+            if one.is_surely_held || one.hides && !self.is_on(one.job) {
                 loose.entry(one.job).or_default().add(one.process, stays);
             }
             place.resident += stays.resident;
@@ -222,7 +226,7 @@ impl Steering {
         let seen = seats.iter().map(|one| {
             let by = Seen {
                 job: one.job,
-                may_run: one.is_steered && self.is_on(one.job),
+                may_run: one.may_release,
                 pending: one.pending,
                 resident: processes.get(&one.process).map_or(0, |it| it.resident),
             };

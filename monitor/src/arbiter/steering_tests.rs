@@ -16,6 +16,8 @@ fn busy() -> SeatState {
         process: 7,
         is_steered: true,
         is_surely_held: false,
+        hides: false,
+        may_release: true,
         wants_gpu: true,
         pending: 10 * MS,
         slice: 0,
@@ -102,6 +104,42 @@ fn a_process_that_cannot_be_held_pays_by_the_log() {
     assert_eq!(book.of(Job(1)).charged, 100 * MS);
     assert!(!steering.is_on(Job(1)), "its other process waits");
     assert!(steering.is_on(Job(2)));
+}
+
+#[test]
+fn who_hides_its_channels_while_it_is_held_is_found() {
+    let (quarter, rest) = (Share::new(1, 4).unwrap(), Share::new(3, 4).unwrap());
+    let found = |hides: bool| {
+        let mut steering = Steering::new(0);
+        steering.add(Job(1), quarter, Mode::HARD);
+        steering.add(Job(2), rest, Mode::HARD);
+        let seats = |pending| {
+            let hidden = SeatState {
+                hides,
+                pending,
+                ..busy()
+            };
+            let other = SeatState {
+                job: Job(2),
+                process: 9,
+                pending,
+                ..busy()
+            };
+            [hidden, other]
+        };
+        // It has three quarters of the GPU, whether its job is held or not.
+        for at in 1..=3_000 {
+            let stay = |part: Nanos| Stays {
+                resident: part * MS,
+                lengths: Vec::new(),
+            };
+            let seen = [(7, stay(3)), (9, stay(1))].into();
+            steering.look(at * 4 * MS, &seen, &seats(4 * MS), &BTreeMap::new());
+        }
+        steering.excess()
+    };
+    assert_eq!(found(true), [(Job(1), [7].into())].into());
+    assert_eq!(found(false), BTreeMap::new());
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Processes that have work and may run, and are not on the GPU for longer than the slices of others explain.
 //!
 //! Such work may wait for something else: for a copy, the host or another process. It may also be that something other than
-//! the monitor keeps its channels off the GPU. The log does not tell the two apart. So the channels are *released*: they are let run
-//! once more, which changes nothing for channels that run. Work that then comes to the GPU at once was interrupted. From then on
-//! its process is released sooner. Each release in vain doubles the time until the next one, and the times that it lets channels
-//! run: the driver counts how often they are to wait.
+//! the monitor keeps it off the GPU. The log does not tell the two apart. So the channels are *released*: they are let run once more.
+//! Work that then comes to the GPU at once was interrupted. From then on its process is released sooner. Each release in vain doubles
+//! the time until the next one, and the number of its calls.
 //!
-//! What waits for something else may come to the GPU just then, by chance. So half of the releases are left out at first, as a
-//! control: work that comes all the same was not interrupted. An interruption is told after five releases with effect and five
-//! controls without, none of them otherwise in between. For work that comes by chance, however often, that is hardly so.
+//! What waits for something else may come to the GPU just then, by chance. So after two releases with effect, half of them are left
+//! out, as a control: work that comes all the same was not interrupted. An interruption is told after eight releases with effect
+//! and eight controls without, none of them otherwise in between. For work that comes by chance, however often, that is hardly so.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +27,8 @@ const AT_ONCE: Nanos = 8 * MS;
 const LEAST_TURN: Nanos = 36 * MS;
 const TURN_EACH: Nanos = 8 * MS;
 const LONGEST_TURN: Nanos = 400 * MS;
+/// Less than this at a look is no service: a slice is longer, but may end or begin between two looks.
+const SERVED: Nanos = MS / 2;
 /// The most times that one release lets channels run.
 const MOST_TIMES: u32 = 64;
 /// Those of a job take at most one part in this of the time, so that one that claims to have work keeps no other from being released.
@@ -35,7 +36,7 @@ const PARTS: Nanos = 50;
 /// After so many releases with effect there are controls, and the patience is short.
 const AGAIN: u32 = 2;
 /// After so many, and as many controls, interruptions are told. More are not counted.
-const SURE: u32 = 5;
+const SURE: u32 = 8;
 /// What is sure has one control for so many releases.
 const SELDOM: u64 = 8;
 
@@ -44,7 +45,7 @@ const SELDOM: u64 = 8;
 pub struct Seen {
     /// Its job.
     pub job: Job,
-    /// Whether its channels were not held in all of this time, and are known.
+    /// Whether its channels are known and run, and may be let run once more.
     pub may_run: bool,
     /// The time for which it had work, as it says.
     pub pending: Nanos,
@@ -109,7 +110,13 @@ impl Process {
             (self.interrupted, self.needed) = (None, 0);
             (self.effects, self.controls) = (0, 0);
         }
-        let is_off = seen.may_run && seen.resident == 0 && seen.pending >= time / 4 * 3;
+        if !seen.may_run && seen.resident < SERVED {
+            // It goes on when it may run again.
+            self.trial = None;
+            return false;
+        }
+        let is_served = seen.resident >= SERVED;
+        let is_off = !is_served && seen.pending >= time / 4 * 3;
         if is_off {
             self.off += time;
             if let Some((trial, _)) = self.trial.filter(|(_, at)| now - at > AT_ONCE + turn) {
@@ -118,7 +125,7 @@ impl Process {
             return false;
         }
         (self.off, self.is_due) = (0, false);
-        let trial = self.trial.take().filter(|_| seen.resident > 0);
+        let trial = self.trial.take().filter(|_| is_served && seen.may_run);
         match trial {
             Some((Trial::Control, _)) => {
                 (self.effects, self.controls) = (0, 0);
@@ -199,7 +206,7 @@ impl Interruptions {
             .retain(|process, _| seen.contains_key(process));
         self.next.retain(|_, next| *next > now);
         for (process, state) in &mut self.processes {
-            if seen.get(process).is_some_and(|it| it.resident > 0) {
+            if seen.get(process).is_some_and(|it| it.resident >= SERVED) {
                 state.served = Some(now);
             }
         }

@@ -19,15 +19,15 @@ const BUSY: Program = Program {
     waits: 0,
 };
 
-/// One that takes a program's channels off the GPU.
+/// What interrupts a program: from when, how often, and how many calls end it.
 #[derive(Clone, Copy, Debug)]
-struct Thief {
+struct Disturbance {
     from: Nanos,
     every: Nanos,
     times: u32,
 }
 
-const NOBODY: Thief = Thief {
+const NOTHING: Disturbance = Disturbance {
     from: Nanos::MAX,
     every: 1,
     times: 0,
@@ -55,18 +55,23 @@ struct Outcome {
     released_for: f64,
 }
 
-/// Programs on a GPU in slices of 2 ms, by steps of a tenth of one. The thief takes the first one's channels.
-fn simulate(programs: &[Program], thief: Thief, time: Nanos, has_release: bool) -> Outcome {
+/// Programs on a GPU in slices of 2 ms, by steps of a tenth of one. The disturbance is the first one's.
+fn simulate(
+    programs: &[Program],
+    disturbance: Disturbance,
+    time: Nanos,
+    has_release: bool,
+) -> Outcome {
     const STEP: Nanos = MS / 5;
     const SLICE_STEPS: Nanos = 10;
     let mut all = vec![State::default(); programs.len()];
     let (mut interruptions, mut outcome) = (Interruptions::default(), Outcome::default());
     let (mut turn, mut left) = (0, 0);
-    let (mut next_look, mut steals, mut took) = (0, thief.from, 0);
+    let (mut next_look, mut next_time, mut took) = (0, disturbance.from, 0);
     for now in (0..time).step_by(STEP as usize) {
-        if now >= steals {
-            all[0].waits += thief.times;
-            steals += thief.every;
+        if now >= next_time {
+            all[0].waits += disturbance.times;
+            next_time += disturbance.every;
         }
         let is_ready = |it: &State, program: &Program| it.waits == 0 && it.at < program.works;
         if left == 0 || !is_ready(&all[turn], &programs[turn]) {
@@ -131,18 +136,18 @@ fn simulate(programs: &[Program], thief: Thief, time: Nanos, has_release: bool) 
 }
 
 #[test]
-fn a_program_whose_channels_are_taken_keeps_nine_tenths_of_its_pace() {
+fn a_program_that_is_interrupted_keeps_nine_tenths_of_its_pace() {
     for others in [0, 1, 3] {
         let programs = vec![BUSY; 1 + others];
         let fair = 1.0 / programs.len() as f64;
         for (every, times) in [(MINUTE, 1), (MINUTE, 30), (1000 * MS, 1), (1000 * MS, 4)] {
-            let thief = Thief {
+            let disturbance = Disturbance {
                 from: 1000 * MS,
                 every,
                 times,
             };
-            let with = simulate(&programs, thief, MINUTE, true);
-            let without = simulate(&programs, thief, MINUTE, false);
+            let with = simulate(&programs, disturbance, MINUTE, true);
+            let without = simulate(&programs, disturbance, MINUTE, false);
             let case = format!("{others} others, each {every} ns, {times} times: {with:?}");
             assert!(with.served[0] > 0.9 * fair, "{case}");
             assert!(without.served[0] < 0.05, "{without:?}");
@@ -160,19 +165,19 @@ fn who_claims_to_have_work_keeps_no_other_from_being_released() {
     };
     let mut programs = vec![liar; 65];
     programs[0] = BUSY;
-    let thief = Thief {
+    let disturbance = Disturbance {
         from: 1000 * MS,
         every: 1000 * MS,
         times: 1,
     };
-    let outcome = simulate(&programs, thief, MINUTE, true);
+    let outcome = simulate(&programs, disturbance, MINUTE, true);
     assert!(outcome.served[0] > 0.9, "{outcome:?}");
 }
 
 #[test]
 fn busy_programs_are_never_released() {
     for count in 1..8 {
-        let outcome = simulate(&vec![BUSY; count], NOBODY, MINUTE, true);
+        let outcome = simulate(&vec![BUSY; count], NOTHING, MINUTE, true);
         assert_eq!((outcome.releases, outcome.interrupted), (0, 0), "{count}");
     }
 }
@@ -189,21 +194,21 @@ proptest! {
             .into_iter()
             .map(|(works, waits)| Program { works, waits })
             .collect();
-        let outcome = simulate(&programs, NOBODY, MINUTE, true);
+        let outcome = simulate(&programs, NOTHING, MINUTE, true);
         let case = format!("{programs:?}: {outcome:?}");
         prop_assert!(outcome.released_for < 0.03, "{case}");
         prop_assert!(outcome.interrupted == 0, "{case}");
     }
 
-    /// Whatever a thief does beside whatever programs, releases keep within their part of the time.
+    /// Whatever disturbs it beside whatever programs, releases keep within their part of the time.
     #[test]
     fn releases_have_a_part_of_the_time_at_most(
         every in 1..2_000 * MS,
         times in 1..100_u32,
         others in 0..4_usize,
     ) {
-        let thief = Thief { from: 0, every, times };
-        let outcome = simulate(&vec![BUSY; 1 + others], thief, MINUTE, true);
+        let disturbance = Disturbance { from: 0, every, times };
+        let outcome = simulate(&vec![BUSY; 1 + others], disturbance, MINUTE, true);
         prop_assert!(outcome.released_for < 0.06, "{outcome:?}");
     }
 }

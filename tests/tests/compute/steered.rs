@@ -245,8 +245,7 @@ fn long_kernels_hold_up_a_neighbour_for_a_slice_at_most() -> Result<()> {
     is_steered(&long)
 }
 
-/// Something other than the monitor takes a job's channels off the GPU, each second; once, and so often that they are to be let run as
-/// many times.
+/// Something other than the monitor interrupts a job each second, so that one call ends it, and then three.
 #[test]
 fn work_that_something_else_keeps_off_the_gpu_goes_on() -> Result<()> {
     const NODE: usize = 12;
@@ -265,7 +264,7 @@ fn work_that_something_else_keeps_off_the_gpu_goes_on() -> Result<()> {
         victim.share_in(WINDOW)
     };
     for times in [1, 3] {
-        let what = format!("channels that are taken {times} times each second");
+        let what = format!("interrupted each second, {times}");
         let ten = || {
             let seen = (0..10)
                 .map(|_| share(times))
