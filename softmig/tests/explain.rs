@@ -203,8 +203,8 @@ fn what_depends_on_the_account_is_told_for_each() {
     assert_eq!(json["accounts"][1]["answer"]["verdict"], "unchanged");
     assert_eq!(json["accounts"][2]["any_other"], true);
 
-    // No account gets five shards of one GPU.
-    let (status, text, _) = explain_by(path, &["--gres=gpu:l40s.4:0"]);
+    // Slurm knows no such name, whoever asks.
+    let (status, text, _) = explain_by(path, &["--gres=GPU:l40s.4:1"]);
     assert_eq!(status, 3);
     assert!(!text.contains("depends"), "{text}");
     // The variable that sbatch takes it from.

@@ -386,8 +386,11 @@ impl GpuState {
             process: session.pid,
             is_steered: self.not_steered(now, seat.job, session).is_none(),
             is_surely_held: session.is_surely_held(self.steering.looked()),
-            hides: session.hides(now),
-            may_release: !self.is_held(seat.job) && session.may_be_released(&self.scheduler),
+            hides: self.is_held(seat.job) && session.hides(now),
+            may_release: self.can_hold(seat.job, session)
+                && !self.is_held(seat.job)
+                && session.page.wants_gpu()
+                && session.may_be_released(&self.scheduler),
             wants_gpu: session.page.wants_gpu(),
             pending: session.new_pending(),
             slice: session.shortest_slice(),
@@ -455,7 +458,10 @@ impl GpuState {
     fn release(&mut self, found: &Found) {
         for &(process, times) in &found.releases {
             let mut sessions = self.sessions.iter();
-            if let Some((seat, session)) = sessions.find(|(_, it)| it.pid == process) {
+            // It may have come to be held just now.
+            let found = sessions.find(|(_, it)| it.pid == process);
+            let found = found.filter(|(_, it)| it.may_be_released(&self.scheduler));
+            if let Some((seat, session)) = found {
                 let begun = now();
                 let channels = session.known().into_iter().collect();
                 let gone = self.scheduler.release(&channels, times);

@@ -88,6 +88,11 @@ impl Page {
         (usize::try_from(count).ok()? <= MOST_CHANNELS).then(|| channels.collect())
     }
 
+    /// Whether it tells of none.
+    pub(super) fn tells_none(&self) -> bool {
+        self.seat().is_ok_and(|seat| seat.channels().0 == 0)
+    }
+
     /// How often the process woke the arbiter.
     pub(super) fn wakes(&self) -> u32 {
         self.seat().map_or(0, |seat| seat.wakes().load(SeqCst))

@@ -162,6 +162,8 @@ impl Prover {
             };
             self.gpus.end_measuring();
             match outcome {
+                // What there is of it serves meanwhile.
+                None if self.has_proof(key) => drop(self.try_later(key)),
                 None => {}
                 Some(outcome) => return self.tell(key, &uuid, outcome),
             }
@@ -205,7 +207,25 @@ impl Prover {
         }
     }
 
+    fn has_proof(&self, key: &Key) -> bool {
+        let known = Proofs::read(&self.node).unwrap_or_default();
+        known.find(key).is_some()
+    }
+
     fn keep(&self, key: &Key, outcome: Outcome) -> Result<(), String> {
+        let mut all = Proofs::read(&self.node).unwrap_or_default();
+        // A GPU that can be steered is measured anew for what its proof does not tell.
+        let before = all
+            .find(key)
+            .filter(|it| it.is_of(key) && it.failed.is_none());
+        if let (Some(before), true) = (before.cloned(), outcome.failed.is_some()) {
+            let proof = Proof {
+                may_release: Some(false),
+                ..before
+            };
+            all.add(key, proof);
+            return all.keep(&self.node).map_err(|error| error.to_string());
+        }
         let proof = Proof {
             time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             failed: outcome.failed,
@@ -214,7 +234,6 @@ impl Prover {
             may_release: Some(outcome.may_release),
             ..Proof::default()
         };
-        let mut all = Proofs::read(&self.node).unwrap_or_default();
         all.add(key, proof);
         all.keep(&self.node).map_err(|error| error.to_string())
     }

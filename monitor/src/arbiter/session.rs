@@ -37,6 +37,8 @@ pub(super) struct Session {
     refused: AtomicUsize,
     /// The version of the page's channels that these are.
     version: AtomicU32,
+    /// Whether none of the channels that it told of was left when they were to be held.
+    had_none: AtomicBool,
     /// Whether it was on the GPU, by the GPU's log.
     has_worked: AtomicBool,
     /// The time slice that its groups are to have, in microseconds; 0 for the driver's own.
@@ -118,6 +120,7 @@ impl Session {
             elsewhere: Mutex::default(),
             refused: AtomicUsize::new(0),
             version: AtomicU32::new(0),
+            had_none: AtomicBool::new(false),
             has_worked: AtomicBool::new(false),
             slice: AtomicU64::new(0),
             has_slice: AtomicU64::new(0),
@@ -202,11 +205,15 @@ impl Session {
         }
     }
 
-    /// Whether none of its channels is known by its own doing: it told of none, or of more than its job has paid for.
+    /// Whether none of its channels is known by its own doing: it told of none, of none that are there, or of more than its job has
+    /// paid for.
     pub(super) fn hides(&self, now: Nanos) -> bool {
-        let is_unknown = *self.channels() == Channels::Unknown && self.uses_gpu();
-        let tells_none = || self.page.channels().is_some_and(|told| told.is_empty());
-        is_unknown && (self.rate_limit.until_proof(now) > 0 || tells_none())
+        let is_unpaid = || {
+            self.version.load(SeqCst) != self.page.version() && self.rate_limit.until_proof(now) > 0
+        };
+        *self.channels() == Channels::Unknown
+            && self.uses_gpu()
+            && (self.had_none.load(SeqCst) || self.page.tells_none() || is_unpaid())
     }
 
     /// Why the driver says that channels are not its own, the last time that it did.
@@ -253,11 +260,13 @@ impl Session {
             if channels.iter().any(|channel| new.contains(channel)) {
                 self.unproven.store(now, SeqCst);
                 self.escaped.store(0, SeqCst);
+                self.had_none.store(false, SeqCst);
                 self.page.wake();
             }
         }
         if *channels == Channels::Known(Vec::new()) {
             *channels = Channels::Unknown;
+            self.had_none.store(true, SeqCst);
         }
         let unproven = self.unproven.load(SeqCst);
         if unproven != 0 && now - unproven > longest {
@@ -330,8 +339,8 @@ impl Session {
             }
             let (channels, is_set) = match self.prove(slice, is_new) {
                 Ok(proved) => proved,
-                // If the driver is busy, the next wake-up tries again.
-                Err(NoAnswer::Passing) => return,
+                // The driver is busy.
+                Err(NoAnswer::Passing) => return self.page.wake(),
                 Err(NoAnswer::Kept) => {
                     return self.set_channels(Channels::Not(NotSteered::Keeps));
                 }
@@ -418,6 +427,12 @@ impl Session {
             let all: BTreeSet<Channel> = told.iter().map(channel).collect();
             elsewhere.retain(|it| all.contains(it));
             told.retain(|it| !elsewhere.contains(&channel(it)));
+        }
+        // What was not its own is not asked for again.
+        if let Channels::Known(known) = &*self.channels()
+            && !is_new
+        {
+            told.retain(|it| known.contains(&channel(it)));
         }
         let mut groups: Vec<_> = told.iter().map(group).collect();
         groups.sort_unstable();
@@ -561,6 +576,34 @@ mod tests {
             let looks: Vec<_> = looks.into_iter().map(|(gap, call)| (gap, call, true)).collect();
             prop_assert!(runs_though_held(&looks, false));
         }
+    }
+
+    #[test]
+    fn who_tells_of_none_that_are_there_or_more_than_is_paid_for_hides() {
+        let (session, map) = session();
+        session.note_work();
+        tell(&map, -1, 1);
+        assert!(!session.hides(now()), "it has just told of one");
+        // It is another GPU's, or made up.
+        let told = [Channel {
+            client: 1,
+            handle: 7,
+        }];
+        session.set_channels(Channels::Known(told.to_vec()));
+        session.was_held(&told.into(), &told.into(), now());
+        assert_eq!(*session.channels(), Channels::Unknown);
+        assert!(session.hides(now()));
+        // One that is there is held, and known.
+        session.set_channels(Channels::Known(told.to_vec()));
+        session.was_held(&told.into(), &BTreeSet::new(), now());
+        assert!(!session.hides(now()));
+        session.set_channels(Channels::Unknown);
+        assert!(!session.hides(now()), "its proof may be late");
+        session.rate_limit.pay_for_proof(now(), 1_000_000);
+        assert!(session.hides(now()));
+        let honest = super::tests::session();
+        honest.0.note_work();
+        assert!(honest.0.hides(now()), "it tells of none");
     }
 
     #[test]

@@ -17,14 +17,14 @@ const MS: Nanos = 1_000_000;
 /// A process without service is released after this time, up to half as much longer, so that releases are in no step with anything
 /// that it may wait for. The first is for a process that was not interrupted in the last minute.
 const PATIENCE: Nanos = 100 * MS;
-const SHORT_PATIENCE: Nanos = 8 * MS;
+const SHORT_PATIENCE: Nanos = 6 * MS;
 const MINUTE: Nanos = 60_000 * MS;
 /// The longest patience.
 const LONGEST: Nanos = 3_200 * MS;
 /// Released work that comes within this time was interrupted.
 const AT_ONCE: Nanos = 8 * MS;
 /// All of these are longer by a turn: the time in which all other processes that were on the GPU of late have had their slices.
-const LEAST_TURN: Nanos = 36 * MS;
+const LEAST_TURN: Nanos = 34 * MS;
 const TURN_EACH: Nanos = 8 * MS;
 const LONGEST_TURN: Nanos = 400 * MS;
 /// Less than this at a look is no service: a slice is longer, but may end or begin between two looks.
@@ -110,13 +110,15 @@ impl Process {
             (self.interrupted, self.needed) = (None, 0);
             (self.effects, self.controls) = (0, 0);
         }
-        if !seen.may_run && seen.resident < SERVED {
-            // It goes on when it may run again.
-            self.trial = None;
-            return false;
-        }
         let is_served = seen.resident >= SERVED;
         let is_off = !is_served && seen.pending >= time / 4 * 3;
+        if is_off && !seen.may_run {
+            // It goes on when it may run again.
+            if let Some((_, at)) = &mut self.trial {
+                *at += time;
+            }
+            return false;
+        }
         if is_off {
             self.off += time;
             if let Some((trial, _)) = self.trial.filter(|(_, at)| now - at > AT_ONCE + turn) {
@@ -230,11 +232,11 @@ impl Interruptions {
                 found.interrupted.push((number, count));
             }
             let next = self.next.entry(one.job).or_insert(now);
+            // One at a look: meanwhile nobody is held or let run.
             if now >= *next
+                && found.releases.is_empty()
                 && let Some(times) = process.release(now, turn)
             {
-                // One of a job at a look.
-                *next = now + 1;
                 found.releases.push((number, times));
             }
             let is_near = process.trial.is_some() || process.is_again();

@@ -1,6 +1,6 @@
 //! A job's request, in the fields and units that slurmctld's job description has.
 
-use crate::slurm::gres::{Item, Prefix, items};
+use crate::slurm::gres::{Item, Prefix, items, mps};
 
 /// The part of a job's request that is about GPUs. `None` is a field the user left unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,11 @@ impl Request {
     /// Whether any of those fields names GPUs or parts of them, and not none of them.
     pub fn names_gpus(&self) -> bool {
         let mut items = self.tres().flat_map(|(_, text)| items(text));
-        items.any(|(_, item)| matches!(item, Item::Gpu(gres) if gres.count() > 0))
+        items.any(|(raw, item)| match item {
+            Item::Gpu(gres) => gres.count() > 0,
+            Item::Other(_) => matches!(mps(raw), Item::Gpu(gres) if gres.count() > 0),
+            Item::Malformed(_) => true,
+        })
     }
 
     /// The mark of its GRES; `None` if they have no mark.
@@ -142,6 +146,7 @@ mod tests {
             ("gpu:l40s.4:1", true),
             ("shard:l40s:1", true),
             ("gpu:0,gpu:l40s:2", true),
+            ("mps:50", true),
             ("gpu:0", false),
             ("gpu:l40s:0,shard:0", false),
             ("license:x:2", false),
