@@ -52,10 +52,10 @@ pub(crate) fn begins() {
     wait_for_others();
 }
 
-/// Waits until no call of ours names a stream that was to be had when it began: each takes as long as an event. One that hangs
-/// is not to keep the program.
+/// Waits until no call of ours names a stream that was to be had when it began: each takes as long as an event, and longer where the
+/// processors are busy and its thread does not run. One that hangs is not to keep the program.
 pub(super) fn wait_for_others() {
-    const MAX_WAIT_NS: u64 = 100_000_000;
+    const MAX_WAIT_NS: u64 = 2_000_000_000;
     const LOOK_EVERY_NS: u64 = 10_000;
     let _errno = Errno::save();
     let begun = os::nanoseconds();
