@@ -17,8 +17,9 @@ use super::types::{Job, Nanos};
 
 const MS: Nanos = 1_000_000;
 
-/// A job is a gang as long as it wanted two GPUs this long ago.
-const OF_LATE: Nanos = 100 * MS;
+/// A job is a gang as long as it wanted two GPUs this long ago. A GPU that waited for it in vain does not wait for it for 100 ms
+/// ([`Sharing`](super::shares::Sharing)). It is a gang meanwhile: while that GPU holds it, it cannot go on at the others either.
+const OF_LATE: Nanos = 150 * MS;
 /// A GPU that did not tell anything for this long is not waited for.
 const SILENT: Nanos = 100 * MS;
 

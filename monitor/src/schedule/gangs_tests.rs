@@ -354,6 +354,59 @@ fn program() -> impl Strategy<Value = Program> {
     })
 }
 
+/// Runs them for some seconds. A gang in its phase has all of its GPUs for itself, and none waits for long.
+fn check(programs: Vec<Program>) -> Result<(), TestCaseError> {
+    let mut node = Node::new(4, programs);
+    node.run(SECOND);
+    let mut longest = vec![0; node.programs.len()];
+    let programs = node.programs.iter();
+    let mut last: Vec<(Nanos, Nanos)> = programs.map(|it| (it.done, node.now)).collect();
+    for _ in 0..8 * SECOND / STEP {
+        node.step();
+        node.look();
+        for gpu in node.gangs.gpus.values() {
+            let Some(gang) = gpu.phase.running else {
+                continue;
+            };
+            for &number in &node.programs[gang.0 as usize].gpus {
+                let sharing = &node.gpus[number].sharing;
+                let (runs, _) = sharing.state(gang).unwrap();
+                prop_assert!(runs, "{gang:?} is held at {number} in its phase");
+                for other in (0..node.programs.len()).map(job).filter(|it| *it != gang) {
+                    let state = sharing.state(other);
+                    prop_assert!(state.is_none_or(|(runs, _)| !runs));
+                }
+            }
+        }
+        for (at, program) in node.programs.iter().enumerate() {
+            let (done, since) = last[at];
+            if program.done > done || !program.has_work() {
+                last[at] = (program.done, node.now);
+            }
+            longest[at] = longest[at].max(node.now - since);
+        }
+    }
+    prop_assert!(longest.iter().all(|it| *it < 1500 * MS), "{longest:?}");
+    Ok(())
+}
+
+#[test]
+fn a_gang_stays_one_while_it_is_not_waited_for() {
+    let resting = |gpus: &[GpuNumber], mode, rests| Program {
+        mode,
+        rests,
+        ..Program::busy(gpus, 1)
+    };
+    let gang = Program {
+        mode: Mode::SOFT,
+        ..Program::busy(&[0, 1, 2], 4)
+    };
+    // GPU 1 waits for the gang in vain: it has not got GPU 2.
+    let first = resting(&[2, 3], Mode::HARD, (36_830_001, 102_750_001));
+    let second = resting(&[1, 3], Mode::SOFT, (34_330_001, 121_500_001));
+    check(vec![first, gang, second]).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -369,33 +422,6 @@ proptest! {
                 programs.push(program);
             }
         }
-        let mut node = Node::new(4, programs);
-        node.run(SECOND);
-        let mut longest = vec![0; node.programs.len()];
-        let mut last: Vec<(Nanos, Nanos)> = node.programs.iter().map(|it| (it.done, node.now)).collect();
-        for _ in 0..8 * SECOND / STEP {
-            node.step();
-            node.look();
-            for gpu in node.gangs.gpus.values() {
-                let Some(gang) = gpu.phase.running else { continue };
-                let program = &node.programs[gang.0 as usize];
-                for &other in &program.gpus {
-                    let (runs, _) = node.gpus[other].sharing.state(gang).unwrap();
-                    prop_assert!(runs, "{:?} is held at {} in its phase", gang, other);
-                    for (at, _) in node.programs.iter().enumerate().filter(|(at, _)| job(*at) != gang) {
-                        let state = node.gpus[other].sharing.state(job(at));
-                        prop_assert!(state.is_none_or(|(runs, _)| !runs));
-                    }
-                }
-            }
-            for (at, program) in node.programs.iter().enumerate() {
-                let (done, since) = last[at];
-                if program.done > done || !program.has_work() {
-                    last[at] = (program.done, node.now);
-                }
-                longest[at] = longest[at].max(node.now - since);
-            }
-        }
-        prop_assert!(longest.iter().all(|it| *it < 1500 * MS), "{longest:?}");
+        check(programs)?;
     }
 }
