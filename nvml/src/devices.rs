@@ -46,6 +46,13 @@ pub struct Mig {
     pub pending: bool,
 }
 
+impl Mig {
+    /// Whether the next reset changes that.
+    pub fn is_switched(self) -> bool {
+        self.current != self.pending
+    }
+}
+
 /// A MIG instance that CUDA can have: a compute instance in a GPU instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {

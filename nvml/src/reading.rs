@@ -63,7 +63,7 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
                 }
             }
         }
-        gpu.settings = Setting::all(&device);
+        gpu.settings = Setting::all(&device, gpu.mig.is_some_and(Mig::is_switched));
         match memory(&device) {
             Ok(memory) => gpu.memory = Some(memory),
             Err(error) => first.say(memory::unknown(&error)),

@@ -35,16 +35,12 @@ impl Setting {
     }
 
     /// That, and what comes later. What cannot be asked is not there: many GPUs have no MIG, no ECC and no such pages.
-    pub fn all(device: &Device<'_>) -> Vec<Self> {
+    pub(crate) fn all(device: &Device<'_>, is_mig_switched: bool) -> Vec<Self> {
         let is_so = |setting, is_so: bool| is_so.then_some(setting);
-        let mig = device.mig_mode();
         let ecc = device.is_ecc_enabled();
         let all = [
             Self::in_effect(device),
-            is_so(
-                Self::MigPending,
-                mig.is_ok_and(|mig| mig.current != mig.pending),
-            ),
+            is_so(Self::MigPending, is_mig_switched),
             is_so(
                 Self::EccPending,
                 ecc.is_ok_and(|ecc| ecc.currently_enabled != ecc.pending_enabled),

@@ -34,16 +34,22 @@ static void several(int count)
         ;
 }
 
-static void lists(int count)
+// Tells of channels that were made through this file, each 20 ms of others.
+static void tell_through(const char *path, int flags)
 {
-    several(count);
     uint32_t *page = sit_down(uuid);
-    int file = open("/dev/nvidiactl", O_PATH);
-    must(file >= 0, "/dev/nvidiactl");
+    int file = open(path, flags);
+    must(file >= 0, path);
     for (uint32_t round = 1;; round++) {
         tell(page, file, round);
         usleep(20000);
     }
+}
+
+static void lists(int count)
+{
+    several(count);
+    tell_through("/dev/nvidiactl", O_PATH);
 }
 
 static void connects(void)
@@ -168,13 +174,7 @@ static void mount_files(void)
 static void own_file(void)
 {
     mount_files();
-    uint32_t *page = sit_down(uuid);
-    int file = open("/mnt/nvidiactl", O_RDONLY);
-    must(file >= 0, "/mnt/nvidiactl");
-    for (uint32_t round = 1;; round++) {
-        tell(page, file, round);
-        usleep(20000);
-    }
+    tell_through("/mnt/nvidiactl", O_RDONLY);
 }
 
 static void stuck_exec(void)

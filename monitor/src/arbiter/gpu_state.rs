@@ -456,18 +456,18 @@ impl GpuState {
 
     /// Lets channels run that something else may keep off the GPU.
     fn release(&mut self, found: &Found) {
-        for &(process, times) in &found.releases {
-            let mut sessions = self.sessions.iter();
-            // It may have come to be held just now.
-            let found = sessions.find(|(_, it)| it.pid == process);
-            let found = found.filter(|(_, it)| it.may_be_released(&self.scheduler));
-            if let Some((seat, session)) = found {
-                let begun = now();
-                let channels = session.known().into_iter().collect();
-                let gone = self.scheduler.release(&channels, times);
-                session.was_held(&BTreeSet::new(), &gone, now());
-                self.steering.note_release(seat.job, now() - begun);
-            }
+        // It may have come to be held just now.
+        let is_it = |session: &Session, process| {
+            session.pid == process && session.may_be_released(&self.scheduler)
+        };
+        let mut sessions = self.sessions.iter();
+        if let Some((process, times)) = found.release
+            && let Some((seat, session)) = sessions.find(|(_, it)| is_it(it, process))
+        {
+            let begun = now();
+            let gone = self.scheduler.release(session.known(), times);
+            session.was_held(&BTreeSet::new(), &gone, now());
+            self.steering.note_release(seat.job, now() - begun);
         }
         if found.is_near {
             self.steering.look_soon();

@@ -370,16 +370,14 @@ impl Scheduler {
 
     /// Lets channels run that nobody here holds, so many times, or for as long as others can wait for that. Returns those that no longer
     /// exist. Of other errors the driver's answer says nothing: it may not like to let channels run that do.
-    pub(super) fn release(
-        &mut self,
-        channels: &BTreeSet<Channel>,
-        times: u32,
-    ) -> BTreeSet<Channel> {
+    pub(super) fn release(&mut self, mut channels: Vec<Channel>, times: u32) -> BTreeSet<Channel> {
         /// Meanwhile nobody is held or let run.
         const LONGEST: Nanos = 5_000_000;
         /// Few in each call: where one has gone the others are told one by one.
         const CALL: usize = 8;
-        let channels: Vec<Channel> = channels.iter().copied().collect();
+        // A process can tell of one as often as it likes.
+        channels.sort_unstable();
+        channels.dedup();
         let calls = (0..times).flat_map(|_| channels.chunks(CALL));
         let begun = now();
         let mut gone = BTreeSet::new();

@@ -56,8 +56,8 @@ pub struct Seen {
 /// The decisions of a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The processes whose channels are to be let run, and how many times.
-    pub releases: Vec<(u32, u32)>,
+    /// The process whose channels are to be let run, and how many times. One at a look: meanwhile nobody is held or let run.
+    pub release: Option<(u32, u32)>,
     /// The processes that were surely interrupted, and how often.
     pub interrupted: Vec<(u32, u32)>,
     /// Whether to look again soon.
@@ -231,13 +231,10 @@ impl Interruptions {
                 let count = if was_sure { 1 } else { SURE };
                 found.interrupted.push((number, count));
             }
-            let next = self.next.entry(one.job).or_insert(now);
-            // One at a look: meanwhile nobody is held or let run.
-            if now >= *next
-                && found.releases.is_empty()
-                && let Some(times) = process.release(now, turn)
-            {
-                found.releases.push((number, times));
+            let is_due = self.next.get(&one.job).is_none_or(|next| now >= *next);
+            if is_due && found.release.is_none() {
+                let times = process.release(now, turn);
+                found.release = times.map(|times| (number, times));
             }
             let is_near = process.trial.is_some() || process.is_again();
             found.is_near |= process.off > 0 && is_near;

@@ -110,7 +110,7 @@ fn simulate(
         });
         let found = interruptions.look(now, &seen.collect());
         outcome.interrupted += found.interrupted.iter().map(|it| it.1).sum::<u32>();
-        for (process, times) in found.releases {
+        if let Some((process, times)) = found.release {
             outcome.releases += times;
             let cost = CALL * Nanos::from(times);
             interruptions.note_release(Job(process), cost);

@@ -86,8 +86,8 @@ impl Notices {
                     ..Event::new(kind)
                 };
                 events.extend(known.note_setting(node, job, gpu, event));
-                let others = others(node, job, gpu);
-                events.extend(known.compare(job, gpu, &others, now, event));
+                let others = || others(node, job, gpu);
+                events.extend(known.compare(job, gpu, others, now, event));
             }
         }
         self.has_looked |= node.error.is_none();
@@ -145,7 +145,7 @@ impl Known {
         &mut self,
         job: &usage::Job,
         gpu: &usage::JobGpu,
-        others: &[u32],
+        others: impl FnOnce() -> Vec<u32>,
         now: Instant,
         event: impl Fn(&str) -> Event,
     ) -> Vec<Event> {
@@ -165,7 +165,7 @@ impl Known {
         if gpu.interruptions > self.interruptions && is_due(self.told_interruptions) {
             let new = gpu.interruptions - self.interruptions;
             let interruption = event("interruption").with("interruptions", new);
-            events.push(interruption.with("others", others.to_vec()));
+            events.push(interruption.with("others", others()));
             (self.interruptions, self.told_interruptions) = (gpu.interruptions, Some(now));
         }
         if let Some(part) = job.memory_part(gpu) {

@@ -53,7 +53,7 @@ fn empty(gpu: &Gpu) -> Option<Note> {
 fn pending(gpu: &Gpu) -> Option<Note> {
     let mig = gpu.mig?;
     let word = |on: bool| if on { "on" } else { "off" };
-    (mig.current != mig.pending).then(|| Note {
+    mig.is_switched().then(|| Note {
         what: format!(
             "GPU {}: MIG is {}, and {} after the next reset of the GPU.",
             gpu.index,
