@@ -461,13 +461,14 @@ impl GpuState {
             session.pid == process && session.may_be_released(&self.scheduler)
         };
         let mut sessions = self.sessions.iter();
-        if let Some((process, times)) = found.release
+        if let Some((process, amount)) = found.release
             && let Some((seat, session)) = sessions.find(|(_, it)| is_it(it, process))
         {
             let begun = now();
-            let gone = self.scheduler.release(session.known(), times);
+            let (gone, left) = self.scheduler.release(session.known(), amount);
             session.was_held(&BTreeSet::new(), &gone, now());
-            self.steering.note_release(seat.job, now() - begun);
+            let took = now() - begun;
+            self.steering.note_release(process, seat.job, took, left);
         }
         if found.is_near {
             self.steering.look_soon();

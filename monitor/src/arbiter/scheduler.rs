@@ -16,6 +16,7 @@ use super::clock::now;
 use super::settings::{GpuId, Standing};
 use super::switch_log::{Log, Stays};
 use crate::schedule::Nanos;
+use crate::schedule::interruptions::Amount;
 
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
@@ -368,9 +369,14 @@ impl Scheduler {
         self.may_release && !channels.is_empty() && !channels.iter().any(waits)
     }
 
-    /// Lets channels run that nobody here holds, so many times, or for as long as others can wait for that. Returns those that no longer
-    /// exist. Of other errors the driver's answer says nothing: it may not like to let channels run that do.
-    pub(super) fn release(&mut self, mut channels: Vec<Channel>, times: u32) -> BTreeSet<Channel> {
+    /// Lets channels run that nobody here holds, so often, or for as long as others can wait for that. Returns those that no longer
+    /// exist, and how many calls are left. Of other errors the driver's answer says nothing: it may not like to let channels run that
+    /// do.
+    pub(super) fn release(
+        &mut self,
+        mut channels: Vec<Channel>,
+        amount: Amount,
+    ) -> (BTreeSet<Channel>, usize) {
         /// Meanwhile nobody is held or let run.
         const LONGEST: Nanos = 5_000_000;
         /// Few in each call: where one has gone the others are told one by one.
@@ -378,20 +384,32 @@ impl Scheduler {
         // A process can tell of one as often as it likes.
         channels.sort_unstable();
         channels.dedup();
-        let calls = (0..times).flat_map(|_| channels.chunks(CALL));
+        let all = channels.chunks(CALL);
+        let mut left = match amount {
+            Amount::Times(times) => all.len() * times as usize,
+            Amount::Left(calls) => calls,
+        };
         let begun = now();
         let mut gone = BTreeSet::new();
-        for some in calls.take_while(|_| now() - begun < LONGEST) {
-            let Some(device) = self.device() else { break };
+        while left > 0 && now() - begun < LONGEST && gone.is_empty() {
+            // The last call is for the last ones, whenever it comes.
+            let call = all
+                .len()
+                .checked_sub(1)
+                .map(|last| last - (left - 1) % all.len());
+            let some = call.and_then(|call| all.clone().nth(call));
+            let Some((device, some)) = self.device().zip(some) else {
+                break;
+            };
             let untaken = device.enable(some, true);
             gone.extend(untaken.gone);
-            let is_timeout = untaken.error.is_some_and(|error| error.is_timeout());
-            self.timeouts += u32::from(is_timeout);
-            if is_timeout || !gone.is_empty() {
+            left -= 1;
+            if untaken.error.is_some_and(|error| error.is_timeout()) {
+                self.timeouts += 1;
                 break;
             }
         }
-        gone
+        (gone, left)
     }
 
     /// Lets the group of these channels come to the GPU anew, so that the log has it. Returns those that no longer exist.

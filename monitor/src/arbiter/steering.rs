@@ -244,8 +244,8 @@ impl Steering {
     }
 
     /// See [`Interruptions::note_release`].
-    pub(super) fn note_release(&mut self, job: Job, took: Nanos) {
-        self.interruptions.note_release(job, took);
+    pub(super) fn note_release(&mut self, process: u32, job: Job, took: Nanos, left: usize) {
+        self.interruptions.note_release(process, job, took, left);
     }
 
     fn note_excess(

@@ -56,12 +56,21 @@ pub struct Seen {
 /// The decisions of a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The process whose channels are to be let run, and how many times. One at a look: meanwhile nobody is held or let run.
-    pub release: Option<(u32, u32)>,
+    /// The process whose channels are to be let run, and how often. One at a look: meanwhile nobody is held or let run.
+    pub release: Option<(u32, Amount)>,
     /// The processes that were surely interrupted, and how often.
     pub interrupted: Vec<(u32, u32)>,
     /// Whether to look again soon.
     pub is_near: bool,
+}
+
+/// How often channels are to be let run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// All of them, so many times.
+    Times(u32),
+    /// By so many calls, which an earlier release had no time for.
+    Left(usize),
 }
 
 /// The processes of a GPU.
@@ -93,14 +102,16 @@ struct Process {
     /// The times that the next release lets its channels run, and those that ended the last interruption, in powers of two.
     times: u32,
     needed: u32,
+    /// The calls that are left of the release that is under way.
+    left: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
     Release,
     Control,
-    /// A release that comes later than others, and says less.
-    AfterControl,
+    /// A release that comes later than others, or takes longer, and says less.
+    Late,
 }
 
 impl Process {
@@ -121,12 +132,14 @@ impl Process {
         }
         if is_off {
             self.off += time;
-            if let Some((trial, _)) = self.trial.filter(|(_, at)| now - at > AT_ONCE + turn) {
+            let is_late = |(_, at): &(_, Nanos)| self.left == 0 && now - at > AT_ONCE + turn;
+            if let Some((trial, _)) = self.trial.filter(is_late) {
                 self.stays_off(trial);
             }
             return false;
         }
         (self.off, self.is_due) = (0, false);
+        let is_whole = std::mem::take(&mut self.left) == 0;
         let trial = self.trial.take().filter(|_| is_served && seen.may_run);
         match trial {
             Some((Trial::Control, _)) => {
@@ -136,7 +149,7 @@ impl Process {
             Some((trial, _)) => {
                 self.interrupted = Some(now);
                 self.needed = self.times;
-                if trial == Trial::Release {
+                if trial == Trial::Release && is_whole {
                     self.effects = self.effects.saturating_add(1).min(SURE);
                 }
                 self.in_vain = if self.is_again() { 0 } else { self.in_vain / 2 };
@@ -170,11 +183,15 @@ impl Process {
         self.effects >= SURE && self.controls >= SURE
     }
 
-    /// Gives how many times its channels are to be let run now, if they are.
-    fn release(&mut self, now: Nanos, turn: Nanos) -> Option<u32> {
+    /// Gives how often its channels are to be let run now, if they are.
+    fn release(&mut self, now: Nanos, turn: Nanos) -> Option<Amount> {
         let trial = match self.trial {
+            Some(_) if self.left > 0 => {
+                self.trial = Some((Trial::Late, now));
+                return Some(Amount::Left(self.left));
+            }
             Some(_) => return None,
-            None if std::mem::take(&mut self.is_due) => Trial::AfterControl,
+            None if std::mem::take(&mut self.is_due) => Trial::Late,
             None if self.off < self.patience(now, turn) => return None,
             None => {
                 let parts = if self.is_sure() { SELDOM } else { 2 };
@@ -185,7 +202,7 @@ impl Process {
             }
         };
         self.trial = Some((trial, now));
-        (trial != Trial::Control).then(|| 1 << self.times)
+        (trial != Trial::Control).then(|| Amount::Times(1 << self.times))
     }
 
     fn patience(&self, now: Nanos, turn: Nanos) -> Nanos {
@@ -232,9 +249,9 @@ impl Interruptions {
                 found.interrupted.push((number, count));
             }
             let is_due = self.next.get(&one.job).is_none_or(|next| now >= *next);
-            if is_due && found.release.is_none() {
-                let times = process.release(now, turn);
-                found.release = times.map(|times| (number, times));
+            if is_due && one.may_run && found.release.is_none() {
+                let amount = process.release(now, turn);
+                found.release = amount.map(|amount| (number, amount));
             }
             let is_near = process.trial.is_some() || process.is_again();
             found.is_near |= process.off > 0 && is_near;
@@ -242,9 +259,12 @@ impl Interruptions {
         found
     }
 
-    /// The release of a process of this job took so long.
-    pub fn note_release(&mut self, job: Job, took: Nanos) {
+    /// The release of a process of this job took so long. So many calls are left, for when the job may be released again.
+    pub fn note_release(&mut self, process: u32, job: Job, took: Nanos, left: usize) {
         self.next.insert(job, self.looked + PARTS * took);
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.left = left;
+        }
     }
 
     /// Nobody can tell who is on the GPU.
