@@ -143,6 +143,8 @@ impl Thread for PacedGpu {
             self.is_free.store(is_steered, Ordering::SeqCst);
             if self.sample(&mut samples, is_steered) {
                 let now = os::nanoseconds();
+                // Without a seat since the arbiter was silent: a program whose work is long launches none that would ask.
+                self.take_seat();
                 self.arbiter.want(now);
                 let ends_soon = !is_steered && self.cap().is_some_and(Cap::rests);
                 let most = if ends_soon {
