@@ -28,7 +28,9 @@ pub(crate) use futex::{Held, Lock, wait_until_changed, wake_all};
 pub(crate) use mapping::{is_mapped, map, map_shared};
 pub(crate) use maps::each_mapping_of_itself;
 pub(crate) use output::{is_stderr_for_words, write_to_stderr, write_to_syslog};
-pub(crate) use process::{is_secure, may_write_files, process_id, real_uid, thread_id};
+pub(crate) use process::{
+    is_gone, is_secure, may_write_files, process_id, process_name, real_uid, thread_id,
+};
 pub(crate) use scratch::Scratch;
 pub(crate) use socket::{ask, is_listening};
 pub(crate) use softmig_policy::node::fixed_str;

@@ -396,11 +396,79 @@ static void modules(const char *mib)
     wait_for_line();
 }
 
+// Loads code and says what is free, at each line.
+static void looks(void)
+{
+    begin();
+    struct block block = {0};
+    while (!feof(stdin)) {
+        size_t bytes = 0, total = 0;
+        int result = take_module(1 << 20, &block);
+        cu.cuMemGetInfo_v2(&bytes, &total);
+        printf("free: load=%d mib=%zu\n", result, bytes >> 20);
+        fflush(stdout);
+        wait_for_line();
+    }
+}
+
+// Asks the driver for functions, closes it, and goes on with the copy in this file, as programs do that look for a forward
+// compatibility package.
+static void probe(const char *file)
+{
+    void *first = dlopen("libcuda.so.1", RTLD_LAZY);
+    int (*version)(int *) = (int (*)(int *))dlsym(first, "cuDriverGetVersion");
+    int number = 0;
+    if (!version || version(&number) || !dlsym(first, "cuInit") || !dlsym(first, "cuMemAlloc_v2"))
+        fail("libcuda.so.1", "no driver");
+    dlclose(first);
+    driver_library = dlopen(file, RTLD_LAZY);
+    // Libraries look for the driver by this name, and find the copy.
+    printf("found: %d\n", dlopen("libcuda.so.1", RTLD_LAZY) == driver_library);
+}
+
+// The same, but a function of the first was called.
+static void probe_by_a_call(const char *file)
+{
+    void *first = dlopen("libcuda.so.1", RTLD_LAZY), *found = NULL;
+    get_proc_address_v1 *ask = (get_proc_address_v1 *)dlsym(first, "cuGetProcAddress");
+    if (!ask || ask("cuInit", &found, 12000, 0) || !found)
+        fail("libcuda.so.1", "no cuInit");
+    dlclose(first);
+    driver_library = dlopen(file, RTLD_LAZY);
+}
+
+static void say_nvml(const char *when, void *nvml)
+{
+    int (*init)(void) = (int (*)(void))dlsym(nvml, "nvmlInit_v2");
+    int (*gpu)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2");
+    int (*memory)(void *, void *) = (int (*)(void *, void *))dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+    void *device = NULL;
+    unsigned long long figures[3] = {0};
+    if (!init || !gpu || !memory || init() || gpu(0, &device))
+        fail(when, "no NVML");
+    int result = memory(device, figures);
+    printf("%s: result=%d total=%llu\n", when, result, figures[0] >> 20);
+}
+
+// Asks NVML for a function, closes it, and uses one copy of it and then another.
+static void nvml(const char *one, const char *other)
+{
+    void *first = dlopen("libnvidia-ml.so.1", RTLD_LAZY);
+    if (!first || !dlsym(first, "nvmlInit_v2") || dlclose(first))
+        fail("libnvidia-ml.so.1", "no NVML");
+    say_nvml("one", dlopen(one, RTLD_LAZY));
+    say_nvml("other", dlopen(other, RTLD_LAZY));
+}
+
 int main(int words, char **word)
 {
     if (words < 2)
         fail(word[0], "what to do?");
     const char *action = word[1];
+    if (strcmp(action, "probes") == 0 && words > 2)
+        probe(word[2]);
+    else if (strcmp(action, "probes-by-a-call") == 0 && words > 2)
+        probe_by_a_call(word[2]);
     reach("dlsym");
     say_library();
     if (strcmp(action, "refused") == 0)
@@ -419,7 +487,7 @@ int main(int words, char **word)
         launcher();
     else if (strcmp(action, "exec") == 0)
         exec_self(word[0]);
-    else if (strcmp(action, "fill") == 0)
+    else if (strcmp(action, "fill") == 0 || strncmp(action, "probes", 6) == 0)
         fill();
     else if (strcmp(action, "closes") == 0)
         closes();
@@ -439,6 +507,10 @@ int main(int words, char **word)
         limits();
     else if (strcmp(action, "contexts") == 0)
         contexts();
+    else if (strcmp(action, "nvml") == 0 && words > 3)
+        nvml(word[2], word[3]);
+    else if (strcmp(action, "looks") == 0)
+        looks();
     else if (strcmp(action, "modules") == 0 && words > 2)
         modules(word[2]);
     else

@@ -76,6 +76,8 @@ pub struct OfSlice {
     pub waited_seconds: f64,
     /// How many allocations were refused.
     pub refused: u64,
+    /// After how many of them the program went on and was given memory.
+    pub recovered: u64,
 }
 
 /// The reason why a comment cannot be read as a summary.
@@ -217,6 +219,7 @@ impl OfSlice {
         self.charged_seconds += other.charged_seconds;
         self.waited_seconds += other.waited_seconds;
         self.refused = self.refused.saturating_add(other.refused);
+        self.recovered = self.recovered.saturating_add(other.recovered);
     }
 
     fn from_job(job: &Job) -> Option<Self> {
@@ -232,7 +235,8 @@ impl OfSlice {
             known_seconds: sum(|gpu| gpu.known_seconds),
             charged_seconds: sum(|gpu| gpu.charged_seconds),
             waited_seconds: sum(|gpu| gpu.waited_seconds),
-            refused: job.refused(),
+            refused: job.sum(|gpu| gpu.refused),
+            recovered: job.sum(|gpu| gpu.recovered),
         })
     }
 }
@@ -296,7 +300,7 @@ mod tests {
                 "gpu_used_memory": {"2": 8_493_465_600_u64},
                 "gpu_utilization": {"2": 61.0},
                 "softmig": {"type": "l40s", "shards": 1, "shards_per_gpu": 4, "known_seconds": 1000.0,
-                    "charged_seconds": 152.5, "waited_seconds": 40.0, "refused": 0},
+                    "charged_seconds": 152.5, "waited_seconds": 40.0, "refused": 0, "recovered": 0},
             }},
             "total_time": 1000,
             "gpus": 1,

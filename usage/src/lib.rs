@@ -99,6 +99,8 @@ pub struct GpuUsage {
     pub memory_bytes: Option<u64>,
     /// The part of it that is used.
     pub memory_used_bytes: Option<u64>,
+    /// Memory that its jobs may still have by their slices and that others hold; 0 where there is none or that is not known.
+    pub missing_bytes: u64,
     /// What keeps jobs from sharing it now, such as its compute mode.
     pub setting: Option<String>,
     /// How jobs share it just now: `scheduler`, or `caps` that they keep themselves.
@@ -144,10 +146,9 @@ impl Job {
         self.user.clone().unwrap_or_else(|| self.uid.to_string())
     }
 
-    /// How many of its allocations were refused, on all of its GPUs.
-    pub(crate) fn refused(&self) -> u64 {
-        let refused = self.gpus.iter().map(|gpu| gpu.refused);
-        refused.fold(0, u64::saturating_add)
+    /// A count on all of its GPUs.
+    pub(crate) fn sum(&self, count: impl Fn(&JobGpu) -> u64) -> u64 {
+        self.gpus.iter().map(count).fold(0, u64::saturating_add)
     }
 
     /// Whether the policy calls the job idle on this GPU of its.
@@ -240,6 +241,8 @@ pub struct JobGpu {
     pub memory_peak_bytes: Option<u64>,
     /// How many allocations the library refused; by its own count, which the job's user can change.
     pub refused: u64,
+    /// After how many of them their process went on and was given memory: it did without what it was refused.
+    pub recovered: u64,
     /// The largest of them.
     pub refused_largest_bytes: u64,
     /// For how long the monitor has counted the following.

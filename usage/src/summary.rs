@@ -18,6 +18,8 @@ pub struct Summary {
     pub peak_bytes: Option<u64>,
     /// How many allocations were refused.
     pub refused: u64,
+    /// After how many of them the program went on and was given memory.
+    pub recovered: u64,
     /// The largest of them.
     pub refused_largest_bytes: Option<u64>,
     /// For how long its time was counted, summed over its GPUs.
@@ -49,7 +51,8 @@ impl Summary {
             slice,
             held_bytes: most(|gpu| gpu.memory_bytes),
             peak_bytes: most(|gpu| gpu.memory_peak_bytes),
-            refused: job.refused(),
+            refused: job.sum(|gpu| gpu.refused),
+            recovered: job.sum(|gpu| gpu.recovered),
             refused_largest_bytes: most(|gpu| Some(gpu.refused_largest_bytes))
                 .filter(|&largest| largest > 0),
             known_seconds: sum(|gpu| gpu.known_seconds),
@@ -76,9 +79,9 @@ impl Summary {
 
     /// The smaller slice to tell of: the smallest that would have done; else the smallest that would have held the memory;
     /// else the next smaller one, which would have held too little. `None` without a smaller one, without a known peak,
-    /// and after refused allocations: such a job wanted more.
+    /// and if the job [needed more](Self::needed_more).
     pub fn smaller(&self, gpu: &GpuType) -> Option<Smaller> {
-        let peak = self.peak_bytes.filter(|_| self.refused == 0)?;
+        let peak = self.peak_bytes.filter(|_| !self.needed_more())?;
         let offers = gpu.slices().iter().filter_map(|&size| gpu.slice(size));
         // The largest first.
         let smaller: Vec<Smaller> = offers
@@ -93,6 +96,12 @@ impl Summary {
         last(|slice| slice.holds_memory && slice.holds_time)
             .or_else(|| last(|slice| slice.holds_memory))
             .or_else(|| smaller.first().copied())
+    }
+
+    /// Whether an allocation was refused without which the program did not go on. Many programs ask for all there is, and take
+    /// what they get.
+    pub fn needed_more(&self) -> bool {
+        self.refused > self.recovered
     }
 
     fn is_larger_than(&self, other: &Limits) -> bool {
@@ -138,6 +147,9 @@ impl Summary {
             }
             (count, None) => format!("; {count} allocations were refused"),
         };
+        if self.refused > 0 && !self.needed_more() {
+            text += ", and it went on";
+        }
         if let Some(smaller) = gpu.and_then(|gpu| self.smaller(gpu)) {
             text += &format!("; {smaller}");
         }
@@ -309,6 +321,17 @@ mod tests {
         assert!(sentence(&job).ends_with(told), "{}", sentence(&job));
         job.gpus[0].refused_largest_bytes = 0;
         assert!(sentence(&job).ends_with("waited 4 %; 7 allocations were refused"));
+    }
+
+    #[test]
+    fn a_job_that_went_on_after_a_refusal_did_not_need_more() {
+        let mut job = job(Some(600), 10.0);
+        (job.gpus[0].refused, job.gpus[0].recovered) = (2, 1);
+        assert!(sentence(&job).ends_with("; 2 allocations were refused"));
+        job.gpus[0].recovered = 2;
+        let told = sentence(&job);
+        let (_, told) = told.split_once("refused").unwrap();
+        assert_eq!(told, ", and it went on; 1/16 of a GPU would have held it");
     }
 
     #[test]

@@ -35,6 +35,8 @@ use crate::word::{Grant, MOST, Refusals, Word};
 #[repr(C, align(64))]
 pub struct Slot {
     pub(crate) word: AtomicU64,
+    /// The process whose slot it is or was: see [`Ledger::set_process`](crate::Ledger::set_process). Only in the first GPU's part.
+    pub(crate) process: AtomicU64,
 }
 
 /// One GPU's part of the ledger.
@@ -47,6 +49,7 @@ pub struct GpuLedger<'a> {
     pub(crate) pace: &'a AtomicU64,
     pub(crate) peak: &'a AtomicU64,
     pub(crate) refusals: &'a AtomicU64,
+    pub(crate) recovered: &'a AtomicU64,
     pub(crate) charged: &'a AtomicU64,
     pub(crate) waits: &'a AtomicU64,
     /// That word of each of the ledger's GPUs.
@@ -153,6 +156,12 @@ impl<'a> GpuLedger<'a> {
         {
             now = other;
         }
+    }
+
+    /// Notes that a process was given memory after so many refusals, so that it does without what it was refused.
+    #[cold]
+    pub fn note_recovery(&self, refusals: u32) {
+        self.recovered.fetch_add(refusals.into(), Ordering::SeqCst);
     }
 
     /// Takes `units` for a process that has them already, whether there is room or not.

@@ -15,7 +15,12 @@ pub const MAX_GPUS: usize = 32;
 pub(crate) const VERSION: u64 = 1;
 
 #[repr(C, align(64))]
-struct Line(AtomicU64);
+struct Line {
+    /// The latest grant.
+    grant: AtomicU64,
+    /// The refusals after which their process was given memory.
+    recovered: AtomicU64,
+}
 
 #[repr(C, align(64))]
 struct Unused([AtomicU64; 40]);
@@ -30,7 +35,7 @@ struct Head {
     top: AtomicU64,
     /// Which GPU each part belongs to; zero for none yet.
     gpus: [AtomicU64; MAX_GPUS],
-    /// The latest grant on each GPU.
+    /// What changes with the grants on each GPU.
     grants: [Line; MAX_GPUS],
     /// The job's own cap on each GPU's time.
     paces: [AtomicU64; MAX_GPUS],
@@ -48,6 +53,11 @@ struct Head {
 
 pub(crate) const HEAD: usize = 4096;
 pub(crate) const OWNERS: usize = core::mem::offset_of!(Head, gpus);
+/// And the distance from one to the next.
+pub(crate) const RECOVERED: (usize, usize) = (
+    core::mem::offset_of!(Head, grants) + core::mem::offset_of!(Line, recovered),
+    size_of::<Line>(),
+);
 pub(crate) const PEAKS: usize = core::mem::offset_of!(Head, peaks);
 pub(crate) const REFUSALS: usize = core::mem::offset_of!(Head, refusals);
 const GPU: usize = SLOTS.saturating_mul(size_of::<Slot>());
@@ -134,7 +144,8 @@ impl<'a> Ledger<'a> {
         owners.zip(slots).zip(records).map(
             |((((owner, grant), pace), slots), ((peak, refusals), (charged, waits)))| {
                 let gpu = GpuLedger {
-                    grant: &grant.0,
+                    grant: &grant.grant,
+                    recovered: &grant.recovered,
                     slots,
                     top: &head.top,
                     pace,
@@ -153,6 +164,19 @@ impl<'a> Ledger<'a> {
     pub fn use_slot(&self, slot: usize) {
         let top = (slot as u64).saturating_add(1);
         self.head.top.fetch_max(top, Ordering::SeqCst);
+    }
+
+    /// Says whose slot it is: a name that no other process has, or 0. Before the first charge to it.
+    pub fn set_process(&self, slot: usize, process: u64) {
+        if let Some(slot) = self.slots.get(slot) {
+            slot.process.store(process, Ordering::SeqCst);
+        }
+    }
+
+    /// The name of the process whose slot it is or was; 0 for one without a name, or of an older library.
+    pub fn process(&self, slot: usize) -> u64 {
+        let slot = self.slots.get(slot);
+        slot.map_or(0, |slot| slot.process.load(Ordering::SeqCst))
     }
 
     /// True for the first process that was refused memory.

@@ -66,6 +66,10 @@ fn the_file_is_laid_out_as_documented() {
     gpu.note_refusal(4);
     assert_eq!((at(3200), at(3208)), (0, 5));
     assert_eq!((at(3456), at(3464)), (0, 2 << 32 | 9));
+    gpu.note_recovery(2);
+    assert_eq!(at(320 + 64 + 8), 2);
+    ledger.set_process(6, 77);
+    assert_eq!((at(4096 + 6 * 64 + 8), ledger.process(6)), (77, 77));
 }
 
 /// The parts that are read from outside, without mapping the file.
@@ -82,6 +86,8 @@ fn the_most_that_was_held_and_what_was_refused_are_on_record() {
     gpu.reserve(0, 2, 10).unwrap();
     gpu.reserve(0, 20, 10).unwrap_err();
     gpu.note_refusal(20);
+    gpu.note_refusal(3);
+    gpu.note_recovery(1);
     let words = (0..4096)
         .step_by(8)
         .map(|at| file.word(at).load(Ordering::SeqCst));
@@ -89,7 +95,8 @@ fn the_most_that_was_held_and_what_was_refused_are_on_record() {
     let record = crate::Record {
         key: key(55),
         peak: 9,
-        refused: 1,
+        refused: 2,
+        recovered: 1,
         refused_largest: 20,
     };
     assert_eq!(crate::records(&head).collect::<Vec<_>>(), [record]);
@@ -162,6 +169,7 @@ fn a_slot_is_counted_wherever_the_top_is_said_to_be() {
     let file = Bytes::for_gpus(1);
     let ledger = file.ledger().unwrap();
     ledger.use_slot(usize::MAX);
+    ledger.set_process(usize::MAX, 1);
     ledger.use_slot(3);
     let gpu = ledger.gpu(key(1)).unwrap();
     gpu.reserve(SLOTS - 1, 10, 10).unwrap();

@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 
 use crate::layout::MAX_GPUS;
-use crate::layout::{OWNERS, PEAKS, REFUSALS, VERSION};
+use crate::layout::{OWNERS, PEAKS, RECOVERED, REFUSALS, VERSION};
 
 /// The bytes at the beginning of the ledger that [`records`] needs.
 pub const RECORDS: usize = crate::layout::HEAD;
@@ -27,25 +27,30 @@ pub struct Record {
     pub peak: u64,
     /// How many allocations were refused.
     pub refused: u32,
+    /// After how many of them their process was given memory: it did without.
+    pub recovered: u32,
     /// The largest of them, in units.
     pub refused_largest: u32,
 }
 
 /// The records of the GPUs, by the first bytes of a ledger; none of a ledger that is shorter, or of another version.
 pub fn records(head: &[u8]) -> impl Iterator<Item = Record> {
-    let word = |offset: usize, number: usize| {
-        let at = offset.saturating_add(number.saturating_mul(8));
+    let word = |(offset, step): (usize, usize), number: usize| {
+        let at = offset.saturating_add(number.saturating_mul(step));
         let bytes = head.get(at..at.saturating_add(8))?;
         Some(u64::from_ne_bytes(bytes.try_into().ok()?))
     };
-    let is_known = head.len() >= RECORDS && word(0, 0) == Some(VERSION);
+    let is_known = head.len() >= RECORDS && word((0, 8), 0) == Some(VERSION);
     let numbers = 0..if is_known { MAX_GPUS } else { 0 };
     numbers.map_while(move |number| {
-        let refusals = word(REFUSALS, number)?;
+        let refusals = word((REFUSALS, 8), number)?;
+        let refused = (refusals >> 32) as u32;
+        let recovered = word(RECOVERED, number)?;
         Some(Record {
-            key: NonZeroU64::new(word(OWNERS, number)?)?,
-            peak: word(PEAKS, number)?,
-            refused: (refusals >> 32) as u32,
+            key: NonZeroU64::new(word((OWNERS, 8), number)?)?,
+            peak: word((PEAKS, 8), number)?,
+            refused,
+            recovered: u32::try_from(recovered).map_or(refused, |it| it.min(refused)),
             refused_largest: refusals as u32,
         })
     })
@@ -72,7 +77,8 @@ mod tests {
         let mut head = [255; RECORDS];
         head[..8].copy_from_slice(&VERSION.to_ne_bytes());
         let found = records(&head).last().unwrap();
-        assert_eq!((found.peak, found.refused), (u64::MAX, u32::MAX));
+        let counts = (found.refused, found.recovered);
+        assert_eq!((found.peak, counts), (u64::MAX, (u32::MAX, u32::MAX)));
         assert_eq!(records(&head).count(), MAX_GPUS);
         assert_eq!(records(&head[..RECORDS - 1]).count(), 0);
     }

@@ -1,9 +1,8 @@
 //! The functions of libcuda that the hook exports, by family.
 
 use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
-use core::sync::atomic::AtomicBool;
 
-use super::library::Library;
+use super::library::{Library, State};
 use super::table::{c_name, declare};
 
 /// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] the functions
@@ -428,5 +427,5 @@ pub(crate) static CUDA: Library = Library {
     no_library: CUDA_ERROR_NO_DEVICE,
     no_function: CUDA_ERROR_NOT_FOUND,
     denied: CUDA_ERROR_NO_DEVICE,
-    resolved: AtomicBool::new(false),
+    state: State::new(),
 };

@@ -1,11 +1,11 @@
 //! The driver's libraries, and where their functions are.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::table::{Row, Slot};
-use crate::os::elf::Symbols;
-use crate::os::{Errno, glibc};
+use crate::os::elf::{Object, Symbols};
+use crate::os::{Errno, Lock, glibc};
 
 /// One of the driver's libraries.
 pub(crate) struct Library {
@@ -17,16 +17,35 @@ pub(crate) struct Library {
     pub(super) no_function: u32,
     /// Its answer to a process that gets no GPU.
     pub(crate) denied: u32,
-    pub(super) resolved: AtomicBool,
+    pub(super) state: State,
 }
 
-/// Whether a library may be loaded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loading {
-    /// A program that calls one of its functions has a right to it.
-    IfNeeded,
-    /// A program that only asks must not notice.
-    Never,
+/// Which copy of a library the exports lead to. A program may ask one copy for functions, close it, and then use another, as those do
+/// that look for a forward compatibility package. So the exports follow the copy that was asked last, until one is initialized.
+/// Before the first call none is pinned: a program that only asks must not notice.
+pub(super) struct State {
+    /// A function of the copy that was asked last; null before.
+    asked: AtomicPtr<()>,
+    /// Whether a copy is pinned, and the slots hold its functions.
+    resolved: AtomicBool,
+    /// Whether it was initialized, or is just being.
+    in_use: AtomicBool,
+    /// Held while any of these and the slots change.
+    changing: Lock,
+}
+
+/// How many milliseconds a thread waits for another's change. In the child of a fork that thread may be no more.
+const LONGEST_CHANGE: u64 = 100;
+
+impl State {
+    pub(super) const fn new() -> Self {
+        Self {
+            asked: AtomicPtr::new(core::ptr::null_mut()),
+            resolved: AtomicBool::new(false),
+            in_use: AtomicBool::new(false),
+            changing: Lock::new(),
+        }
+    }
 }
 
 impl Library {
@@ -44,8 +63,43 @@ impl Library {
 
     #[cold]
     fn look(&self, slot: &Slot) -> *mut () {
-        self.resolve(Loading::IfNeeded);
+        self.resolve();
         slot.known()
+    }
+
+    /// Initializes the library by `call`. If that succeeds, the exports lead to this copy for good.
+    pub(crate) fn initialize<T: PartialEq>(&self, success: T, call: impl FnOnce() -> T) -> T {
+        self.resolve();
+        let was_in_use = self.state.in_use.swap(true, Ordering::SeqCst);
+        let result = call();
+        if result != success && !was_in_use {
+            self.state.in_use.store(false, Ordering::SeqCst);
+        }
+        result
+    }
+
+    /// Whether it was initialized, or is just being.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.state.in_use.load(Ordering::Relaxed)
+    }
+
+    /// Whether the program has the library, and the library this row's function.
+    pub(crate) fn has(&self, row: &Row) -> bool {
+        if self.is_resolved() {
+            !row.slot.known().is_null()
+        } else {
+            self.with_symbols(|symbols| symbols.find(row.name).is_some()) == Some(true)
+        }
+    }
+
+    /// Whether the program has the library.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.is_resolved() || self.with_symbols(|_| ()).is_some()
+    }
+
+    fn is_resolved(&self) -> bool {
+        // Acquire: the slots hold what was stored before.
+        self.state.resolved.load(Ordering::Acquire)
     }
 
     /// The row with this name.
@@ -53,49 +107,113 @@ impl Library {
         self.rows.iter().find(|row| row.name.to_bytes() == name)
     }
 
-    /// Finds the driver's functions, all at once; true when the library is there. Threads may do this at the same
+    /// The program has found `theirs`, which is no function in a slot. True if it is of a copy that the exports lead to from now on.
+    pub(crate) fn follow(&self, theirs: *const ()) -> bool {
+        let State {
+            asked,
+            resolved,
+            changing,
+            ..
+        } = &self.state;
+        let _changing = changing.hold_within(LONGEST_CHANGE);
+        if self.is_in_use() {
+            return false;
+        }
+        let before = asked.load(Ordering::SeqCst) as usize;
+        let mut is_new = None;
+        self.each_copy(|object, _| {
+            if object.contains(theirs as usize) {
+                is_new = Some(!object.contains(before));
+            }
+            is_new.is_none()
+        });
+        if is_new == Some(true) {
+            asked.store(theirs.cast_mut(), Ordering::SeqCst);
+            // The copy before stays pinned if it was: another thread may be in it.
+            if resolved.swap(false, Ordering::SeqCst) {
+                let slots = self.rows.iter().map(|row| row.slot);
+                slots.for_each(|slot| slot.set(core::ptr::null_mut()));
+            }
+        }
+        is_new.is_some()
+    }
+
+    /// Finds the driver's functions, all at once; true when the library is there. Loads it if need be: a program that calls one of
+    /// its functions has a right to it. Pins it: a program may unload it while we hold addresses. Threads may do this at the same
     /// time: they find the same.
-    pub(crate) fn resolve(&self, loading: Loading) -> bool {
-        // Acquire: the slots hold what was stored before.
-        if self.resolved.load(Ordering::Acquire) {
+    pub(crate) fn resolve(&self) -> bool {
+        if self.is_resolved() {
             return true;
         }
         let _errno = Errno::save();
-        if loading == Loading::Never && !self.is_loaded() {
-            return false;
-        }
-        // Pins what is there: a program may unload it while we hold addresses.
-        if glibc::dlopen(self.soname).is_null() {
-            return false;
-        }
-        let found = self.with_symbols(|symbols| {
-            for row in self.rows {
-                row.slot
-                    .set(symbols.find(row.name).unwrap_or(core::ptr::null_mut()));
+        let State {
+            asked,
+            resolved,
+            changing,
+            ..
+        } = &self.state;
+        loop {
+            let copy = asked.load(Ordering::SeqCst);
+            // The program may have closed it, and something else may be in its place.
+            let is_pinned = self.is_there(copy) && glibc::pin(copy);
+            if !is_pinned && glibc::dlopen(self.soname).is_null() {
+                return false;
             }
-        });
-        if found.is_some() {
-            // Release: see above.
-            self.resolved.store(true, Ordering::Release);
+            // Not held while the loader runs code of the program's.
+            let _changing = changing.hold_within(LONGEST_CHANGE);
+            // Another thread may have asked another copy meanwhile.
+            if !core::ptr::eq(copy, asked.load(Ordering::SeqCst)) {
+                continue;
+            }
+            let found = self.with_symbols(|symbols| {
+                for row in self.rows {
+                    let function = symbols.find(row.name);
+                    row.slot.set(function.unwrap_or(core::ptr::null_mut()));
+                }
+            });
+            if found.is_some() {
+                resolved.store(true, Ordering::SeqCst);
+            }
+            return found.is_some();
         }
-        found.is_some()
     }
 
-    fn is_loaded(&self) -> bool {
-        self.with_symbols(|_| ()).is_some()
+    /// Whether an address is in a copy.
+    fn is_there(&self, address: *const ()) -> bool {
+        let mut is_there = false;
+        self.each_copy(|object, _| {
+            is_there = object.contains(address as usize);
+            !is_there
+        });
+        is_there
     }
 
-    /// Calls `use_them` with the library's symbols, if the program has loaded it: in its own namespace of the loader,
-    /// the first one of this name.
+    /// Calls `use_them` with the symbols of the copy that was asked last, or else of the program's first. The loader unloads nothing
+    /// meanwhile.
     fn with_symbols<T>(&self, mut use_them: impl FnMut(&Symbols) -> T) -> Option<T> {
+        let asked = self.state.asked.load(Ordering::SeqCst) as usize;
         let mut used = None;
-        glibc::each_object(|object| {
-            if let Some(symbols) = object.symbols().filter(|symbols| self.is_named(symbols)) {
+        self.each_copy(|object, symbols| {
+            if object.contains(asked) {
                 used = Some(use_them(&symbols));
             }
             used.is_none()
         });
+        if used.is_none() {
+            self.each_copy(|_, symbols| {
+                used = Some(use_them(&symbols));
+                false
+            });
+        }
         used
+    }
+
+    /// Visits the copies that the program has loaded in its own namespace of the loader, until `visit` returns false.
+    fn each_copy(&self, mut visit: impl FnMut(&Object<'_>, Symbols) -> bool) {
+        glibc::each_object(|object| {
+            let symbols = object.symbols().filter(|symbols| self.is_named(symbols));
+            symbols.is_none_or(|symbols| visit(object, symbols))
+        });
     }
 
     /// Whether an object is this library, or a copy of it, whatever its file is called.
@@ -106,7 +224,7 @@ impl Library {
     /// The answer in the place of a function that is not there.
     #[cold]
     pub(crate) fn absence(&self) -> u32 {
-        if self.resolved.load(Ordering::Acquire) {
+        if self.is_resolved() {
             self.no_function
         } else {
             self.no_library

@@ -1,9 +1,8 @@
 //! The functions of NVML that the hook exports, by family.
 
 use core::ffi::{c_uint, c_ulonglong};
-use core::sync::atomic::AtomicBool;
 
-use super::library::Library;
+use super::library::{Library, State};
 use super::table::{c_name, declare};
 
 /// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] the functions
@@ -76,5 +75,5 @@ pub(crate) static NVML: Library = Library {
     no_library: NVML_ERROR_LIBRARY_NOT_FOUND,
     no_function: NVML_ERROR_FUNCTION_NOT_FOUND,
     denied: NVML_ERROR_DRIVER_NOT_LOADED,
-    resolved: AtomicBool::new(false),
+    state: State::new(),
 };

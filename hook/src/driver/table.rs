@@ -176,8 +176,12 @@ macro_rules! ask {
                 let library = &$library;
                 let mut address = SLOT.known();
                 if address.is_null() {
+                    // Before, another copy may come to be used.
+                    let is_in_use = library.is_in_use();
                     address = library.function(c_name!($name));
-                    SLOT.set(address);
+                    if is_in_use {
+                        SLOT.set(address);
+                    }
                 }
                 if address.is_null() {
                     return library.absence();

@@ -8,12 +8,13 @@
 use core::ffi::{CStr, c_char, c_void};
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
+use softmig_driver_sys::nvml::{NVML_ERROR_NOT_SUPPORTED, nvmlReturn_t};
 
 use super::dlsym_x86_64;
 use super::proc_address;
 use super::table::ours;
 use crate::driver::cuda::CUDA;
-use crate::driver::library::{Library, Loading};
+use crate::driver::library::Library;
 use crate::driver::nvml::NVML;
 use crate::driver::table::{Family, Row};
 use crate::identity::gate;
@@ -176,10 +177,8 @@ impl Export {
     /// Whether the function is in this process without us.
     fn is_there(&self) -> bool {
         match self {
-            Self::Driver(library, row) => {
-                library.resolve(Loading::Never) && !row.slot.known().is_null()
-            }
-            Self::NewForm(library, _) => library.resolve(Loading::Never),
+            Self::Driver(library, row) => library.has(row),
+            Self::NewForm(library, _) => library.is_loaded(),
             Self::Lookup(..) => true,
         }
     }
@@ -221,6 +220,7 @@ impl Export {
             Self::Driver(library, row) => match library.row_at(theirs, row.name.to_bytes()) {
                 Some(row) => ours(library, row),
                 None if core::ptr::eq(theirs, ours(library, row)) => theirs,
+                None if library.follow(theirs) => ours(library, row),
                 None => in_place_of_unknown(library, row, theirs, Why::SecondCopy),
             },
             Self::NewForm(library, row) => in_place_of_unknown(library, row, theirs, Why::NewForm),
@@ -238,9 +238,11 @@ enum Next {
     Behind,
 }
 
-/// Replaces the address of a driver's function that is not in the table, since its use of memory would not be counted.
+/// Replaces the address of a driver's function that is not in the table, since its use of memory would not be counted, or would show
+/// the whole GPU.
 fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: Why<'_>) -> *const () {
-    let uncounted = row.family.is_limited() || row.family == Family::Lookup;
+    let shows = row.family == Family::View && core::ptr::eq(library, &NVML);
+    let uncounted = row.family.is_limited() || row.family == Family::Lookup || shows;
     let is_drivers = || {
         let symbols = glibc::with_object_of(theirs, |object| object.symbols()).flatten();
         symbols.is_some_and(|symbols| library.is_named(&symbols))
@@ -250,8 +252,14 @@ fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: Why
     }
     match row.family {
         Family::Lookup => proc_address::nothing as *const (),
+        Family::View => not_shown as *const (),
         _ => refused as *const (),
     }
+}
+
+/// Answers in the place of a second NVML's functions: its handles are not those of the first.
+unsafe extern "C" fn not_shown() -> nvmlReturn_t {
+    NVML_ERROR_NOT_SUPPORTED
 }
 
 /// Answers in the place of functions that would take memory or time.

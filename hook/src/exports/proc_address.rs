@@ -13,8 +13,7 @@ use super::cuda;
 use super::table::ours;
 use crate::driver::args::{In, Out};
 use crate::driver::cuda::CUDA;
-use crate::driver::library::Loading;
-use crate::driver::table::Row;
+use crate::driver::table::{Family, Row};
 use crate::identity::gate;
 use crate::identity::message::Why;
 
@@ -76,7 +75,7 @@ enum StandIn {
 
 fn stand_in(symbol: &CStr, theirs: *const ()) -> StandIn {
     let name = symbol.to_bytes();
-    if core::ptr::eq(theirs, core::ptr::null()) || !CUDA.resolve(Loading::IfNeeded) {
+    if core::ptr::eq(theirs, core::ptr::null()) || !CUDA.resolve() {
         return StandIn::Theirs;
     }
     let Some(plain) = PLAIN.get((theirs as usize >> 4) & 0xff) else {
@@ -108,7 +107,8 @@ fn is_ours(address: *const ()) -> bool {
 }
 
 fn unknown_form(symbol: &CStr, row: &Row) -> StandIn {
-    if row.family.is_limited() && gate::refuses_uncounted(symbol, Why::NewForm) {
+    let uncounted = row.family.is_limited() || row.family == Family::Lookup;
+    if uncounted && gate::refuses_uncounted(symbol, Why::NewForm) {
         StandIn::Refused
     } else {
         StandIn::Theirs

@@ -1,7 +1,7 @@
 //! Lets a call through or not: one load and one comparison once it is known whose process this is.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use softmig_policy::node::identity::{self, Finding, ProcessRules, Reason};
 
@@ -24,6 +24,8 @@ const SHUT: u8 = 3;
 
 /// How many calls were refused.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
+/// Whether a reason was, of which a user is told.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Whether the call of this function is refused.
 #[inline]
@@ -83,13 +85,17 @@ pub(crate) fn refuses_uncounted(function: &CStr, why: Why<'_>) -> bool {
 pub(crate) fn count(finding: &Finding, function: &CStr, why: Why<'_>) {
     // Relaxed: a count and nothing else.
     let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-    if log::is_round(count) {
-        let message = Message::Refused {
-            function,
-            why,
-            count,
-        };
-        log::say(finding, &message);
+    let message = Message::Refused {
+        function,
+        why,
+        count,
+    };
+    match why.told_by() {
+        Some(words) if !TOLD.swap(true, Ordering::Relaxed) => {
+            log::tell_user_once(finding, &message, words);
+        }
+        _ if log::is_round(count) => log::say(finding, &message),
+        _ => {}
     }
 }
 

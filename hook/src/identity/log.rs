@@ -1,5 +1,5 @@
 //! Where the hook's messages go: to the job's log, else to the system's; from level 3 on also to standard
-//! error. The job's first refusal of memory always goes there too. If the user's own limits hold, the log is the user's
+//! error. The first refusal of its kind in the job always goes there too. If the user's own limits hold, the log is the user's
 //! `SOFTMIG_LOG_FILE`, or that of their `softmig run`.
 //!
 //! A process without a message opens no log. A set-uid program writes no message at all.
@@ -8,7 +8,7 @@ use softmig_policy::node::fixed_str::{Text, text};
 use softmig_policy::node::identity::{Finding, ProcessRules, job_file};
 
 use super::message::{Level, Line, Message};
-use crate::os::{self, Error, File};
+use crate::os::{self, Error, File, Scratch};
 
 /// From this level on everything also goes to standard error.
 const ON_STDERR: u8 = 3;
@@ -49,6 +49,28 @@ fn write(finding: &Finding, message: &Message<'_>, to_user: bool) {
     if !logged && level == Level::Error {
         write_to_syslog(&line);
     }
+}
+
+/// Does so if it is the first time in a job: `words` are those by which its log shows another time.
+pub(crate) fn tell_user_once(finding: &Finding, message: &Message<'_>, words: &[u8]) {
+    if finding.in_job && !finding.observe && !has(finding, words) {
+        tell_user(finding, message);
+    } else {
+        say(finding, message);
+    }
+}
+
+/// Whether the job's log has these words near its beginning.
+fn has(finding: &Finding, words: &[u8]) -> bool {
+    let find = |job| {
+        let path = job_file(job, b"log");
+        let log = File::open(path.as_path()?, libc::O_RDONLY).ok()?;
+        let mut scratch = Scratch::new().ok()?;
+        let count = log.read(scratch.bytes()).ok()?;
+        let mut parts = scratch.bytes().get(..count)?.windows(words.len());
+        Some(parts.any(|part| part == words))
+    };
+    finding.job.and_then(find).unwrap_or(false)
 }
 
 /// 1, 10, 100, ...: after these many times something is said again.

@@ -50,6 +50,8 @@ pub(crate) enum Message<'a> {
     NotAdmitted(Error),
     /// There was no room for a request.
     OutOfMemory(&'a Request<'a>),
+    /// The GPU has not what the job may have.
+    Missing(&'a Missing<'a>),
     /// The account of its memory cannot be had.
     NoAccount(Error),
     /// No monitor gives a seat.
@@ -91,6 +93,22 @@ pub(crate) struct Request<'a> {
     pub(crate) larger: Option<&'a TypeName>,
 }
 
+/// A request for which the job has room and the GPU has not. Figures are in units of the ledger.
+pub(crate) struct Missing<'a> {
+    /// The function.
+    pub(crate) function: &'a CStr,
+    /// The request.
+    pub(crate) units: u32,
+    /// The GPU's number in CUDA's order.
+    pub(crate) gpu: u8,
+    /// Held by the job.
+    pub(crate) held: u64,
+    /// The job's limit.
+    pub(crate) limit: u32,
+    /// Free on the GPU, by the driver.
+    pub(crate) free: u32,
+}
+
 impl Message<'_> {
     pub(super) fn level(&self) -> Level {
         match self {
@@ -108,6 +126,7 @@ impl Message<'_> {
             | Self::NotKeptAway(_)
             | Self::NotAdmitted(_)
             | Self::OutOfMemory(_)
+            | Self::Missing(_)
             | Self::NoAccount(_) => Level::Error,
         }
     }
@@ -168,6 +187,7 @@ impl Message<'_> {
                 line.push(b"): does the monitor run, and is /var/run/softmig there?");
             }
             Self::OutOfMemory(request) => request.write(line, observes),
+            Self::Missing(missing) => missing.write(line),
             Self::NoAccount(error) => {
                 line.push(b"this process gets no GPU memory and no launches: the ledger of its job cannot be used");
                 push_error(line, b", error ", error.0);
@@ -191,7 +211,20 @@ fn limited(observes: bool) -> &'static [u8] {
     }
 }
 
+const SECOND_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
+const HIDDEN: &[u8] = b" and can hide the driver from it: start the program without it";
+
 impl Why<'_> {
+    /// Words by which the job's log tells whether the job's user was told this before; `None` for what stays in the log, since
+    /// programs without a need for a GPU ask for one too.
+    pub(super) fn told_by(self) -> Option<&'static [u8]> {
+        match self {
+            Self::SecondCopy => Some(SECOND_COPY),
+            Self::HiddenBy(_) => Some(HIDDEN),
+            Self::Denied(_) | Self::NewForm => None,
+        }
+    }
+
     fn write(self, line: &mut Line) {
         let words: &[u8] = match self {
             Self::Denied(Reason::NoConf) => b"no conf for this job on this node: did its prolog run?",
@@ -206,10 +239,10 @@ impl Why<'_> {
                 return push_error(line, b"a file of softmig's cannot be read: error ", error);
             }
             Self::NewForm => b"the driver has a newer form of it than softmig knows: update softmig",
-            Self::SecondCopy => b"it is of a second copy of the driver: load the driver once",
+            Self::SecondCopy => SECOND_COPY,
             Self::HiddenBy(library) => {
                 push_library(line, library);
-                b" and can hide the driver from it: start the program without it"
+                HIDDEN
             }
         };
         line.push(words);
@@ -241,6 +274,28 @@ impl Request<'_> {
         }
     }
 }
+
+impl Missing<'_> {
+    fn write(&self, line: &mut Line) {
+        line.push(b"GPU ");
+        line.push_number(self.gpu.into(), 1);
+        line.push(b" is full: ");
+        line.push(self.function.to_bytes());
+        line.push(b" asked for ");
+        push_mib(line, self.units.into());
+        line.push(b", the job holds ");
+        push_mib(line, self.held);
+        line.push(b" and may hold ");
+        push_mib(line, self.limit.into());
+        line.push(b", but the GPU has ");
+        push_mib(line, self.free.into());
+        line.push(MISSING);
+    }
+}
+
+/// The end of a message, by which it is known.
+pub(crate) const MISSING: &[u8] =
+    b" free: others hold memory beyond their slices; tell your administrator";
 
 /// The likely cause of an account that cannot be had.
 fn remark(error: Error) -> &'static [u8] {

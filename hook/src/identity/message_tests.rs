@@ -22,8 +22,10 @@ fn limits(shards: u32, mode: Mode) -> &'static Limits {
     Box::leak(Box::new(limits.unwrap()))
 }
 
+/// In the ledger's units.
+const MIB: u64 = (1 << 20) / softmig_region::UNIT;
+
 fn request(is_first: bool, larger: Option<&str>) -> &'static Request<'static> {
-    const MIB: u64 = (1 << 20) / softmig_region::UNIT;
     let larger = larger.map(|name| &*Box::leak(Box::new(TypeName::new(name).unwrap())));
     Box::leak(Box::new(Request {
         function: c"cuMemAlloc",
@@ -35,6 +37,17 @@ fn request(is_first: bool, larger: Option<&str>) -> &'static Request<'static> {
         is_first,
         larger,
     }))
+}
+
+fn missing() -> Message<'static> {
+    Message::Missing(Box::leak(Box::new(Missing {
+        function: c"cuMemAlloc",
+        units: (512 * MIB) as u32,
+        gpu: 0,
+        held: 3000 * MIB,
+        limit: (11366 * MIB) as u32,
+        free: (12 * MIB) as u32,
+    })))
 }
 
 const LIBRARY: &[u8] = b"libprofiler.so.2";
@@ -74,6 +87,7 @@ examples! { messages: Message<'static> {
         Message::OutOfMemory(request(true, Some("l40s.2"))),
         Message::OutOfMemory(request(false, None)),
     ],
+    Message::Missing(_) => [missing()],
     Message::NoAccount(_) => [
         Message::NoAccount(Error::MISSING),
         Message::NoAccount(Error(libc::EACCES)),

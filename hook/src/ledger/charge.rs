@@ -34,6 +34,9 @@ pub(crate) fn charged(
     } else {
         gpu.refund(units);
     }
+    if result == CUDA_ERROR_OUT_OF_MEMORY {
+        gpu.note_missing(units, function);
+    }
     result
 }
 

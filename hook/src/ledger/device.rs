@@ -154,7 +154,20 @@ impl LimitedGpu {
     /// Notes a refusal for those who look from outside.
     pub(crate) fn note_refusal(&self, units: u32) {
         if let Some(gpu) = self.known.gpu {
+            // Relaxed: a count and nothing else.
+            self.state.refused.fetch_add(1, Ordering::Relaxed);
             gpu.note_refusal(units);
+        }
+    }
+
+    /// The process was given memory: it does without what it was refused before.
+    #[inline]
+    pub(super) fn note_recovery(&self) {
+        let refused = &self.state.refused;
+        if refused.load(Ordering::Relaxed) > 0
+            && let Some(gpu) = self.known.gpu
+        {
+            gpu.note_recovery(refused.swap(0, Ordering::Relaxed));
         }
     }
 
@@ -173,9 +186,7 @@ impl LimitedGpu {
     /// Forgets processes that have ended.
     pub(crate) fn reap(&self) -> Reaped {
         let slot = self.process.slot();
-        slot.map_or(Reaped::default(), |slot| {
-            slot.reap(&self.process.dead_since)
-        })
+        slot.map_or(Reaped::default(), |slot| slot.reap(&self.process.dead))
     }
 }
 

@@ -9,12 +9,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use softmig_driver_sys::cuda::CUDA_SUCCESS;
 use softmig_driver_sys::nvml::{
     NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NOT_FOUND, NVML_ERROR_UNINITIALIZED, NVML_SUCCESS,
-    nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t,
+    nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlReturn_t,
 };
 
 use super::device::LimitedGpu;
 use super::pools;
 use crate::driver::args::{Name, Out};
+use crate::driver::nvml::NVML;
 use crate::driver::{context, cuda_queries, device, nvml_queries};
 use crate::os;
 use crate::os::cells::Mapped;
@@ -164,13 +165,31 @@ pub(crate) fn noticed(gpu: &LimitedGpu, free: u64) {
     }
     state.free.store(free, Ordering::Relaxed);
     state.named.store(named, Ordering::Relaxed);
-    if raise(gpu, 0) {
-        return;
+    if !raise(gpu, 0) {
+        let units = softmig_region::units;
+        let (came, went) = (
+            units(gone.saturating_sub(explained)),
+            units(explained.saturating_sub(gone)),
+        );
+        guess(gpu, came, went);
     }
-    // NVML cannot be asked: a neighbour's memory may then count here, which is the safe side.
-    let unknown = softmig_region::units(gone.saturating_sub(explained));
-    state.overhead.fetch_add(unknown, Ordering::Relaxed);
-    gpu.charge(unknown);
+}
+
+/// What came or went on the GPU, where the driver's figures do not have this process: its own code, or a neighbour's memory. So it
+/// counts for as much as a context at most, which is more than the code of PyTorch or JAX takes (research/gpu-memory.md), and what
+/// goes is given back.
+fn guess(gpu: &LimitedGpu, came: u32, went: u32) {
+    let state = gpu.state();
+    let most = of_context(gpu);
+    let next = |had: u32| had.saturating_add(came).min(most).saturating_sub(went);
+    let set = |had| Some(next(had));
+    let guessed = &state.guessed;
+    let had = guessed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    let had = had.unwrap_or(0);
+    let more = next(had).saturating_sub(had);
+    state.overhead.fetch_add(more, Ordering::Relaxed);
+    gpu.charge(more);
+    lower(gpu, had.saturating_sub(next(had)));
 }
 
 /// Refunds these units for something without a name that has gone.
@@ -221,8 +240,21 @@ fn set(gpu: &LimitedGpu, overhead: u32) {
 /// More than any GPU has.
 const MOST_PROCESSES: usize = (16 << 10) / size_of::<nvmlProcessInfo_t>();
 
-/// The bytes that the driver counts for this process; `None` where it cannot be asked.
-fn seen_by_nvml(gpu: &LimitedGpu) -> Option<u64> {
+/// The bytes that are free on a GPU; `None` where the driver cannot be asked.
+pub(crate) fn free(gpu: &LimitedGpu) -> Option<u64> {
+    let mut memory = nvmlMemory_v2_t {
+        version: softmig_driver_sys::struct_version::<nvmlMemory_v2_t>(2),
+        total: 0,
+        reserved: 0,
+        free: 0,
+        used: 0,
+    };
+    let result = nvml_queries::nvmlDeviceGetMemoryInfo_v2(in_nvml(gpu)?, &mut memory);
+    (result == NVML_SUCCESS).then_some(memory.free)
+}
+
+/// A GPU in NVML, which is asked to be ready.
+fn in_nvml(gpu: &LimitedGpu) -> Option<nvmlDevice_t> {
     if !is_ready() {
         return None;
     }
@@ -235,7 +267,12 @@ fn seen_by_nvml(gpu: &LimitedGpu) -> Option<u64> {
         }
         found => found,
     };
-    let device = found.ok()?;
+    found.ok()
+}
+
+/// The bytes that the driver counts for this process; `None` where it cannot be asked.
+fn seen_by_nvml(gpu: &LimitedGpu) -> Option<u64> {
+    let device = in_nvml(gpu)?;
     let mut infos: Mapped<nvmlProcessInfo_t> = Mapped::new(MOST_PROCESSES).ok()?;
     let mut count = MOST_PROCESSES as u32;
     let result = nvml_queries::nvmlDeviceGetComputeRunningProcesses_v3(
@@ -281,7 +318,7 @@ fn is_ready() -> bool {
         return true;
     }
     // Loads the library if need be.
-    let is_ready = nvml_queries::nvmlInit_v2() == NVML_SUCCESS;
+    let is_ready = NVML.initialize(NVML_SUCCESS, nvml_queries::nvmlInit_v2) == NVML_SUCCESS;
     if is_ready {
         READY.store(true, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_policy::node::identity::ProcessRules;
 
-use crate::identity::message::{Message, Request};
+use crate::identity::message::{MISSING, Message, Missing, Request};
 use crate::identity::{gate, log};
 use crate::os::Error;
 
@@ -15,7 +15,7 @@ static REFUSED: AtomicU32 = AtomicU32::new(0);
 /// for the 1st, 10th, 100th, ... of each process. True where the node only observes, so that nothing is refused.
 #[inline(never)]
 pub(super) fn say(request: &Request<'_>) -> bool {
-    let is_round = count();
+    let is_round = count(&REFUSED);
     gate::with_finding(|finding| {
         if request.is_first || is_round {
             match &finding.standing {
@@ -35,16 +35,29 @@ pub(super) fn say(request: &Request<'_>) -> bool {
     })
 }
 
+/// Says that the GPU has not what the job may have, the 1st, 10th, 100th, ... time: the first in a job also to its user. Of limits
+/// that a user set, or on a node that only observes, it may be the job's own doing.
+pub(super) fn say_missing(missing: &Missing<'_>) {
+    static MISSED: AtomicU32 = AtomicU32::new(0);
+    if count(&MISSED) {
+        gate::with_finding(|finding| {
+            if matches!(finding.standing, ProcessRules::Job(_)) && !finding.observe {
+                log::tell_user_once(finding, &Message::Missing(missing), MISSING);
+            }
+        });
+    }
+}
+
 /// Says that the account cannot be had, the 1st, 10th, 100th, ... time.
 #[cold]
 pub(crate) fn say_no_account(error: Error) {
-    if count() {
+    if count(&REFUSED) {
         gate::with_finding(|finding| log::say(finding, &Message::NoAccount(error)));
     }
 }
 
 /// Counts one more, and tells whether it is to be said.
-fn count() -> bool {
+fn count(so_far: &AtomicU32) -> bool {
     // Relaxed: a count and nothing else.
-    log::is_round(REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1))
+    log::is_round(so_far.fetch_add(1, Ordering::Relaxed).saturating_add(1))
 }

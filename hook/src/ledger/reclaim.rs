@@ -9,7 +9,7 @@ use super::device::LimitedGpu;
 use super::in_progress::CallGuard;
 use super::oom_log;
 use super::{nvml_usage, pools, stale};
-use crate::identity::message::Request;
+use crate::identity::message::{Missing, Request};
 use crate::os;
 
 impl LimitedGpu {
@@ -17,7 +17,11 @@ impl LimitedGpu {
     /// have it: the program is out of memory.
     #[inline]
     pub(crate) fn reserve(&self, call: &CallGuard, units: u32, function: &CStr) -> bool {
-        self.reserve_quietly(units) || self.find_room(call, units, function)
+        let is_given = self.reserve_quietly(units) || self.find_room(call, units, function);
+        if is_given && units > 0 {
+            self.note_recovery();
+        }
+        is_given
     }
 
     /// The same, without looking for room.
@@ -131,6 +135,27 @@ impl LimitedGpu {
             self.note_refusal(units);
         }
         observes
+    }
+}
+
+impl LimitedGpu {
+    /// The driver refused what the job may have: somebody else holds that memory, unless the driver has enough and refuses for another
+    /// reason.
+    #[cold]
+    pub(crate) fn note_missing(&self, units: u32, function: &CStr) {
+        let _errno = os::Errno::save();
+        // There may be no context, or one of another GPU.
+        let free = nvml_usage::free(self).map(softmig_region::units);
+        if let Some(free) = free.filter(|free| units > *free) {
+            oom_log::say_missing(&Missing {
+                function,
+                units,
+                gpu: self.number(),
+                held: self.held(),
+                limit: self.limit(),
+                free,
+            });
+        }
     }
 }
 

@@ -32,8 +32,25 @@ pub(crate) struct ProcessLedger {
     pub(crate) gpus: [GpuState; MAX_GPUS],
     /// The memory that it holds.
     pub(crate) holdings: Holdings,
-    /// When it first saw that the process of a slot is dead, in milliseconds; 0 for not.
-    pub(crate) dead_since: [AtomicU64; SLOTS],
+    /// The dead that it has seen, by their slots.
+    pub(crate) dead: [Dead; SLOTS],
+}
+
+/// A dead process that this one has seen in a slot.
+pub(crate) struct Dead {
+    /// When it was first seen, in milliseconds; 0 for not.
+    since: AtomicU64,
+    /// Its name; 0 for one without.
+    name: AtomicU64,
+}
+
+impl Dead {
+    const fn none() -> Self {
+        Self {
+            since: AtomicU64::new(0),
+            name: AtomicU64::new(0),
+        }
+    }
 }
 
 /// The process's slot.
@@ -50,7 +67,8 @@ pub(crate) struct Slot {
 /// The place of this process's data, once there is any.
 static PROCESS: Kept<ProcessLedger> = Kept::new();
 
-zeroed! { ProcessLedger { slot, owner, gpus, holdings, dead_since } }
+zeroed! { ProcessLedger { slot, owner, gpus, holdings, dead } }
+zeroed! { Dead { since, name } }
 
 impl ProcessLedger {
     /// This process's; the first time it takes a place in the ledger.
@@ -77,7 +95,7 @@ impl ProcessLedger {
             owner: AtomicU32::new(0),
             gpus: [const { GpuState::new() }; MAX_GPUS],
             holdings: Holdings::new(),
-            dead_since: [const { AtomicU64::new(0) }; SLOTS],
+            dead: [const { Dead::none() }; SLOTS],
         };
         &NOWHERE
     }
@@ -93,7 +111,10 @@ impl ProcessLedger {
         let _errno = os::Errno::save();
         let this = Self::placed()?;
         let (slot, mapping) = gate::with_finding(Slot::join)?;
-        if !this.slot.keep(slot) {
+        if this.slot.keep(slot) {
+            // Who is dead now is dead for some time when memory is short.
+            slot.reap(&this.dead);
+        } else {
             mapping.give_back();
             this.slot.wait();
         }
@@ -172,6 +193,7 @@ impl Slot {
         match taken {
             Ok(slot) => {
                 own.number = slot;
+                own.ledger.set_process(slot, os::process_name());
                 own.ledger.use_slot(slot);
                 Ok((own, mapping))
             }
@@ -188,11 +210,11 @@ impl Slot {
         if taken != Err(Error(libc::EUSERS)) {
             return taken;
         }
-        let (dead_since, _) = Fresh::<[AtomicU64; SLOTS]>::zeroed()?;
+        let (dead, _) = Fresh::<[Dead; SLOTS]>::zeroed()?;
         let others = open(path)?;
-        if self.clear_dead(&others, &dead_since).is_waiting {
+        if self.clear_dead(&others, &dead).is_waiting {
             os::nap(SETTLING.saturating_mul(1_050_000));
-            self.clear_dead(&others, &dead_since);
+            self.clear_dead(&others, &dead);
         }
         self.free_slot(file)
     }
@@ -236,20 +258,20 @@ impl Slot {
         }
     }
 
-    /// Clears the slots of processes that have been no more for [`SETTLING`].
-    pub(crate) fn reap(&self, dead_since: &[AtomicU64; SLOTS]) -> Reaped {
+    /// Clears the slots of processes that have been dead for [`SETTLING`], or gone for [`SETTLING_GONE`].
+    pub(crate) fn reap(&self, dead: &[Dead; SLOTS]) -> Reaped {
         let path = gate::with_finding(path).filter(|_| self.is_shared);
         match path.map(|path| open(&path)) {
-            Some(Ok(file)) => self.clear_dead(&file, dead_since),
+            Some(Ok(file)) => self.clear_dead(&file, dead),
             _ => Reaped::default(),
         }
     }
 
     /// The same by another open file than this process's: it cannot get the lock of a slot that a process has, not even our own.
-    fn clear_dead(&self, file: &File, dead_since: &[AtomicU64; SLOTS]) -> Reaped {
+    fn clear_dead(&self, file: &File, dead: &[Dead; SLOTS]) -> Reaped {
         let mut reaped = Reaped::default();
         let now = os::milliseconds();
-        for (slot, since) in dead_since.iter().enumerate() {
+        for (slot, Dead { since, name }) in dead.iter().enumerate() {
             let lock = lock_offset(slot);
             let seen = since.load(Ordering::Relaxed);
             if !self.holds_any(slot) {
@@ -262,12 +284,17 @@ impl Slot {
                 continue;
             }
             let age = now.saturating_sub(seen);
-            // The dead process that was seen that long ago may have been another one.
-            let is_new = seen == 0 || age > SETTLING.saturating_mul(2);
+            let process = self.ledger.process(slot);
+            let is_gone = os::is_gone(process);
+            let settling = if is_gone { SETTLING_GONE } else { SETTLING };
+            let is_other = name.swap(process, Ordering::Relaxed) != process;
+            // One without a name that was seen that long ago may have been another one.
+            let is_unsure = !is_gone && age > SETTLING.saturating_mul(2);
+            let is_new = seen == 0 || is_other || is_unsure;
             if is_new {
                 since.store(now.max(1), Ordering::Relaxed);
             }
-            if is_new || age < SETTLING {
+            if is_new || age < settling {
                 reaped.is_waiting = true;
             } else if file.share_byte(lock) == Ok(true) {
                 // A process that wants the slot while it is locked takes another. Several may clear it.
@@ -275,6 +302,8 @@ impl Slot {
                     reaped.is_any |= gpu.clear(slot);
                 }
                 since.store(0, Ordering::Relaxed);
+                // A process of an older library has no name.
+                self.ledger.set_process(slot, 0);
                 file.unlock_byte(lock);
             } else {
                 reaped.is_waiting = true;
@@ -291,6 +320,10 @@ impl Slot {
 /// How long after a process's death its memory may still be the driver's, in milliseconds: the kernel gives up the lock
 /// first. Longer than what was seen of processes with many contexts (research/gpu-memory.md).
 const SETTLING: u64 = 1000;
+
+/// The same after its death was first seen, of one that is gone: when its parent knew of its end, the driver mostly had the memory
+/// already, and 16 ms later in all deaths that were watched.
+const SETTLING_GONE: u64 = 50;
 
 /// The outcome of a look at dead processes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -404,5 +437,51 @@ mod tests {
         assert_eq!((first.number, second.number), (0, 1));
         // The first one lives.
         assert_eq!((gpu.held_by(0), gpu.held()), (1, 1));
+    }
+
+    #[test]
+    fn memory_of_a_process_that_is_gone_is_soon_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        std::fs::write(&path, vec![0; size(1)]).unwrap();
+        let path: Path = text(&[path.to_str().unwrap().as_bytes()]);
+        let (own, _mapping) = Slot::in_file(&path).unwrap();
+        let gpu = own.ledger.gpu(softmig_region::key([7; 16])).unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let namespace = os::process_name() >> 32 << 32;
+        let gone = namespace | u64::from(ended.id());
+        // That one, one that was there before names, one that its parent knows as living, and one of another namespace.
+        let names = [gone, 0, os::process_name(), gone ^ 1 << 32];
+        for (slot, name) in (1..).zip(names) {
+            own.ledger.set_process(slot, name);
+            gpu.charge(slot, 1);
+        }
+        let (dead, _) = Fresh::<[Dead; SLOTS]>::zeroed().unwrap();
+        let look = || {
+            let reaped = own.clear_dead(&open(&path).unwrap(), &dead);
+            let held = [1, 2, 3, 4].map(|slot| gpu.held_by(slot));
+            (reaped.is_any, reaped.is_waiting, held)
+        };
+        assert_eq!(look(), (false, true, [1; 4]));
+        os::nap(SETTLING_GONE * 1_050_000);
+        assert_eq!(look(), (true, true, [0, 1, 1, 1]));
+        // Seen long ago, so it is another process by now unless it is gone.
+        let long_ago = os::milliseconds() - 3 * SETTLING;
+        own.ledger.set_process(1, gone);
+        gpu.charge(1, 1);
+        for dead in dead.iter() {
+            dead.since.store(long_ago, Ordering::Relaxed);
+        }
+        dead[1].name.store(gone, Ordering::Relaxed);
+        assert_eq!(look(), (true, true, [0, 1, 1, 1]));
+        // Another one that is gone.
+        own.ledger.set_process(1, gone);
+        gpu.charge(1, 1);
+        dead[1].since.store(long_ago, Ordering::Relaxed);
+        dead[1].name.store(gone ^ 2, Ordering::Relaxed);
+        assert_eq!(look(), (false, true, [1; 4]));
+        os::nap(SETTLING * 1_050_000);
+        assert_eq!(look(), (true, false, [0; 4]));
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct GpuState {
     pub(super) known: Once<Known>,
     /// Units without a name: contexts, code, the stacks of kernels.
     pub(crate) overhead: AtomicU32,
+    /// The part of it that is a guess, since the driver's figures do not have this process.
+    pub(crate) guessed: AtomicU32,
     /// Units of managed memory, which the driver's own figures for a process leave out.
     pub(crate) managed: AtomicU32,
     /// Units of memory that other processes or interfaces have too, which the driver counts for one of them.
@@ -44,11 +46,13 @@ pub(crate) struct GpuState {
     pub(crate) pool: AtomicU64,
     /// This process compares its account with the driver's when the job holds this many units.
     pub(super) look_at: AtomicU32,
+    /// The refusals since this process was last given memory.
+    pub(super) refused: AtomicU32,
 }
 
 zeroed! { GpuState {
-    known, overhead, managed, elsewhere, graphs, context, free, promised, outlives, named, graph, streams, busy, searching,
-    context_lock, pool, look_at
+    known, overhead, guessed, managed, elsewhere, graphs, context, free, promised, outlives, named, graph, streams, busy, searching,
+    context_lock, pool, look_at, refused
 } }
 
 impl GpuState {
@@ -57,6 +61,7 @@ impl GpuState {
         Self {
             known: Once::new(),
             overhead: AtomicU32::new(0),
+            guessed: AtomicU32::new(0),
             managed: AtomicU32::new(0),
             elsewhere: AtomicU32::new(0),
             graphs: AtomicU32::new(0),
@@ -72,6 +77,7 @@ impl GpuState {
             context_lock: ContextLock::new(),
             pool: AtomicU64::new(0),
             look_at: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
         }
     }
 }

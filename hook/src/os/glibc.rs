@@ -119,6 +119,16 @@ pub(crate) fn dlopen(name: &CStr) -> *mut c_void {
     unsafe { function(name.as_ptr(), flags) }
 }
 
+/// Keeps the library that an address is in from being unloaded. False if the address is in none.
+pub(crate) fn pin(address: *const ()) -> bool {
+    let Some(object) = object_of(address) else {
+        return false;
+    };
+    // SAFETY: the loader's name of a library that is there.
+    let name = unsafe { CStr::from_ptr(object.dli_fname) };
+    !dlopen(name).is_null()
+}
+
 /// Starts a thread that is not joined.
 pub(super) fn create_thread<T: Thread>(with: &'static T) -> Result<(), Error> {
     extern "C" fn begin<T: Thread>(with: *mut c_void) -> *mut c_void {
@@ -152,6 +162,14 @@ pub(crate) fn with_object_of<T>(
     address: *const (),
     use_it: impl FnOnce(&Object<'_>) -> T,
 ) -> Option<T> {
+    let base = object_of(address)?.dli_fbase;
+    // SAFETY: the loader tells where; the object stays while the program holds a symbol of it.
+    let object = unsafe { Object::mapped_at(base.cast_const().cast()) }?;
+    Some(use_it(&object))
+}
+
+/// What the loader tells of the object that an address is in.
+fn object_of(address: *const ()) -> Option<libc::Dl_info> {
     let dladdr = DLADDR.address();
     if dladdr.is_null() {
         return None;
@@ -166,12 +184,7 @@ pub(crate) fn with_object_of<T>(
     };
     // SAFETY: any address may be asked for, and there is room for the answer.
     let found = unsafe { function(address.cast(), &raw mut info) };
-    if found == 0 || info.dli_fbase.is_null() {
-        return None;
-    }
-    // SAFETY: the loader tells where; the object stays while the program holds a symbol of it.
-    let object = unsafe { Object::mapped_at(info.dli_fbase.cast_const().cast()) }?;
-    Some(use_it(&object))
+    (found != 0 && !info.dli_fname.is_null() && !info.dli_fbase.is_null()).then_some(info)
 }
 
 /// Calls `visit` with each object of the program in the loader's order, until it returns false. False where glibc's own

@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_long};
 
 use super::error::Error;
+use super::file::inode;
 use super::sys;
 
 /// The user who started this process. A set-uid program keeps this number.
@@ -13,6 +14,19 @@ pub(crate) fn real_uid() -> u32 {
 /// This process.
 pub(crate) fn process_id() -> u32 {
     number(sys::getpid()) as u32
+}
+
+/// A name of this process in all PID namespaces: in its lower half the number, in the upper half the namespace in which that is its
+/// number. 0 where the namespace cannot be known.
+pub(crate) fn process_name() -> u64 {
+    let namespace = inode(c"/proc/self/ns/pid");
+    namespace.map_or(0, |inode| inode << 32 | u64::from(process_id()))
+}
+
+/// Whether a process has ended and its parent knows, so that the kernel has closed its files. False where that cannot be known.
+pub(crate) fn is_gone(name: u64) -> bool {
+    let is_named = name != 0 && name >> 32 == process_name() >> 32;
+    is_named && sys::is_there(name as u32) == Err(Error(libc::ESRCH))
 }
 
 /// This thread.

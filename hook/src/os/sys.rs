@@ -66,6 +66,8 @@ calls! {
         = SYS_rt_sigprocmask(libc::SIG_SETMASK, &raw const *new, &raw mut *before, size_of::<u64>());
     fn limit(which: c_int, limit: &mut libc::rlimit)
         = SYS_prlimit64(0, which, core::ptr::null::<libc::rlimit>(), &raw mut *limit);
+    /// Sends no signal.
+    fn is_there(process: u32) = SYS_kill(process, 0);
     fn getuid() = SYS_getuid();
     fn getpid() = SYS_getpid();
     fn gettid() = SYS_gettid();

@@ -113,7 +113,16 @@ fn sharing(usage: &Node) -> String {
         let setting = gpu.setting.as_ref()?;
         Some(format!("GPU {}: {setting}\n", gpu.index))
     });
+    let missing = usage.gpus.iter().filter(|gpu| gpu.missing_bytes > 0);
+    let missing = missing.map(|gpu| {
+        let mib = mib(gpu.missing_bytes);
+        format!(
+            "GPU {}: {mib} MiB that its jobs may have are held by others\n",
+            gpu.index
+        )
+    });
     ways.chain(settings)
+        .chain(missing)
         .fold(lines(&table), |text, way| text + &way)
 }
 

@@ -71,6 +71,7 @@ struct Past {
     peak: u64,
     /// The most that the job's ledger ever said: its user can write there.
     refused: u64,
+    recovered: u64,
     refused_largest: u64,
 }
 
@@ -98,6 +99,9 @@ impl Books {
         let mut gpus: Vec<usage::GpuUsage> =
             self.gpus.values().map(|(gpu, _)| gpu.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.index);
+        for gpu in &mut gpus {
+            gpu.missing_bytes = missing(gpu, &jobs, &sample.report).unwrap_or(0);
+        }
         usage::Node {
             schema_version: usage::VERSION,
             time: seconds_since_1970(moment.now),
@@ -248,6 +252,7 @@ impl Books {
             past.peak = past.peak.max(memory.unwrap_or(0)).max(own);
             if let Some(record) = record {
                 past.refused = past.refused.max(record.refused.into());
+                past.recovered = past.recovered.max(record.recovered.into());
                 past.refused_largest = past.refused_largest.max(bytes(record.refused_largest));
             }
             let (before, base) = (&past.before, &past.base);
@@ -256,6 +261,7 @@ impl Books {
                 memory_bytes: memory,
                 memory_peak_bytes: (memory.is_some() || past.peak > 0).then_some(past.peak),
                 refused: past.refused,
+                recovered: past.recovered,
                 refused_largest_bytes: past.refused_largest,
                 known_seconds: rounded(before.known_seconds + running - past.began),
                 charged_seconds: sum(before.charged_seconds, all.charged - base.charged),
@@ -313,6 +319,7 @@ impl Past {
         Self {
             peak: before.memory_peak_bytes.unwrap_or(0),
             refused: before.refused,
+            recovered: before.recovered,
             refused_largest: before.refused_largest_bytes,
             began,
             active: (began - before.idle_seconds).max(running - age),
@@ -320,6 +327,42 @@ impl Past {
             ..Self::default()
         }
     }
+}
+
+/// Contexts take some MiB that no figure has: what is missing may be this part of a GPU's memory.
+const INEXACT: u64 = 64;
+
+/// The memory that jobs may still have by their slices and that processes outside them hold. While none of the jobs has a process
+/// there, what no process has was left behind by others too; otherwise it may be the jobs' own managed memory.
+fn missing(gpu: &usage::GpuUsage, jobs: &[usage::Job], report: &Report) -> Option<u64> {
+    let all = gpu.memory_bytes?;
+    let free = all.saturating_sub(gpu.memory_used_bytes?);
+    let slices = jobs.iter().filter_map(|job| {
+        let own = job.gpus.iter().find(|own| own.uuid == gpu.uuid)?;
+        Some((job.slice.as_ref()?, own))
+    });
+    let mut promised = 0_u64;
+    for (slice, own) in slices.clone() {
+        let held = match own.memory_bytes {
+            None if own.processes > 0 => return None,
+            held => held.unwrap_or(0),
+        };
+        promised = promised.saturating_add(slice.memory_bytes.saturating_sub(held));
+    }
+    let is_here = |uuid: &Option<String>| uuid.as_ref() == Some(&gpu.uuid);
+    let seen = report.gpus.iter().find(|seen| is_here(&seen.uuid))?;
+    let holdings = report.users.iter().flat_map(|user| &user.gpus);
+    let holdings = holdings.filter(|holding| is_here(&holding.uuid));
+    let outside = holdings.filter_map(|holding| holding.memory_bytes);
+    let left = seen.unlisted_bytes.unwrap_or(0);
+    let left = if slices.clone().any(|(_, own)| own.processes > 0) {
+        0
+    } else {
+        left
+    };
+    let held = outside.fold(left, u64::saturating_add);
+    let missing = promised.saturating_sub(free).min(held);
+    (missing > all / INEXACT).then_some(missing)
 }
 
 /// Whether the confs could be read.

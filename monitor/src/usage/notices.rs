@@ -1,6 +1,7 @@
 //! The events of jobs that run: their first GPU time, refused memory, memory that is nearly used up, work that something else kept
-//! off the GPU, and GPUs that they leave unused.
+//! off the GPU, memory of theirs that others hold, and GPUs that they leave unused.
 
+use crate::measure::table::mib;
 use softmig_node::events::Event;
 use softmig_usage as usage;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,8 @@ struct Known {
     told_refused: Option<Instant>,
     told_full: Option<Instant>,
     told_setting: bool,
+    is_missing: bool,
+    told_missing: bool,
 }
 
 impl Notices {
@@ -86,6 +89,7 @@ impl Notices {
                     ..Event::new(kind)
                 };
                 events.extend(known.note_setting(node, job, gpu, event));
+                events.extend(known.note_missing(node, job, gpu, event));
                 let others = || others(node, job, gpu);
                 events.extend(known.compare(job, gpu, others, now, event));
             }
@@ -117,6 +121,7 @@ impl Known {
             refused: gpu.refused,
             interruptions: gpu.interruptions,
             told_setting: true,
+            told_missing: true,
             ..Self::new(job)
         }
     }
@@ -139,6 +144,29 @@ impl Known {
             "job={job} cannot share {uuid}: {setting}; type: nvidia-smi -i {index} -c DEFAULT"
         );
         Some(event("setting").with("setting", setting.as_str()))
+    }
+
+    /// Others hold memory of the job's slice. The memory of a process that has just ended may do so once.
+    fn note_missing(
+        &mut self,
+        node: &usage::Node,
+        job: &usage::Job,
+        own: &usage::JobGpu,
+        event: impl Fn(&str) -> Event,
+    ) -> Option<Event> {
+        let gpu = node.gpus.iter().find(|gpu| gpu.uuid == own.uuid)?;
+        let is_missing = gpu.missing_bytes > 0 && job.slice.is_some();
+        let is_again = std::mem::replace(&mut self.is_missing, is_missing) && is_missing;
+        self.told_missing &= is_missing;
+        if !is_again || std::mem::replace(&mut self.told_missing, true) {
+            return None;
+        }
+        let (job, uuid, mib) = (job.job, &gpu.uuid, mib(gpu.missing_bytes));
+        warn!(
+            job,
+            "job={job} cannot have all memory of its slice on {uuid}: others hold {mib} MiB of it; 'softmig monitor' shows who"
+        );
+        Some(event("missing").with("missing_bytes", gpu.missing_bytes))
     }
 
     fn compare(
@@ -257,6 +285,33 @@ mod tests {
         assert_eq!(kinds(&refusal), ["refusal"]);
         assert_eq!(refusal[0].details["refused"], 2);
         assert_eq!(refusal[0].job, Some(7));
+    }
+
+    #[test]
+    fn missing_memory_is_told_once_it_is_seen_twice() {
+        let mut notices = Notices::default();
+        let now = Instant::now();
+        let mut told = |missing_bytes| {
+            let mut node = node(0.0, 0, 0);
+            let uuid = node.jobs[0].gpus[0].uuid.clone();
+            node.gpus = vec![usage::GpuUsage {
+                uuid,
+                missing_bytes,
+                ..usage::GpuUsage::default()
+            }];
+            let events = notices.new_events(&node, now);
+            events
+                .iter()
+                .map(|event| event.event.clone())
+                .collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        for _ in 0..2 {
+            assert_eq!(told(0), none);
+            assert_eq!(told(9), none);
+            assert_eq!(told(9), ["missing"]);
+            assert_eq!(told(9), none);
+        }
     }
 
     #[test]

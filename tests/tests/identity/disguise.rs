@@ -54,6 +54,8 @@ fn variables_of_the_c_library_are_not_heard_inside_a_job(slurm: Slurm) -> Result
 
 fn a_job_that_asks_for_silence_keeps_its_limits(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
+    // A job's first refusal of its kind is told.
+    site.step(site.quarter, "whose")?;
     for level in ["0", "1", "", "9", "-1", "3x"] {
         let said = site.step(
             site.quarter,

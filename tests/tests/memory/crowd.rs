@@ -16,7 +16,7 @@ const STORM: &str = "10";
 /// A slice for the contexts of a crowd and `mib` MiB beside them. Memory of dead processes stays for a while, as it
 /// does on a real GPU.
 fn stand(mib: u64) -> Result<Stand> {
-    let description = Description::new(&[Gpu::h200(0)]).lingering(Duration::from_millis(150));
+    let description = Description::new(&[Gpu::h200(0)]).lingering(Duration::from_millis(30));
     Stand::with(COUNT * context() / MIB + mib, description)
 }
 

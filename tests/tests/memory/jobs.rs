@@ -9,6 +9,7 @@ use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
 use crate::memory::stand::number;
 use crate::memory::ways::OUT_OF_MEMORY;
+use crate::monitor::ending::escaped;
 
 use self::site::{Job, STEP, site};
 
@@ -20,6 +21,7 @@ on_each_slurm!(
     others:
     the_steps_of_a_job_share_its_slice,
     a_jobs_first_refusal_is_one_line_in_its_log_and_for_its_user,
+    a_job_learns_that_others_hold_the_memory_of_its_slice,
     unrequested_messages_harm_no_program,
     an_observing_node_refuses_no_memory_and_says_so,
     a_job_with_a_whole_gpu_may_have_all_of_it,
@@ -120,6 +122,39 @@ fn a_jobs_first_refusal_is_one_line_in_its_log_and_for_its_user(slurm: Slurm) ->
     );
     ensure!(said.lines.len() == 9, "{said:#?}");
     ensure!(job.log()?.lines().count() >= 2, "{}", job.log()?);
+    job.end()
+}
+
+fn a_job_learns_that_others_hold_the_memory_of_its_slice(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 12, "alice", 2)?;
+    // Of a program that loads no library, as a container of root's may.
+    let holds = escaped("./takes cuMemAlloc_v2 33554432 until 850 /tmp/gone");
+    let holder = job.begin_outside(&holds)?;
+    holder.hears("holding: ")?;
+    for is_first in [true, false] {
+        let said = job.run("./takes cuMemAlloc_v2 33554432 fill")?;
+        ensure!(said.number("took", "then")? == OUT_OF_MEMORY, "{said:#?}");
+        let took = said.number("took", "blocks")?;
+        ensure!(took < job.room() - 100, "{said:#?}");
+        let is_told = said
+            .stderr
+            .contains("MiB free: others hold memory beyond their slices");
+        ensure!(is_told == is_first, "{said:#?}");
+    }
+    let log = job.log()?;
+    ensure!(
+        log.contains(" GPU 0 is full: cuMemAlloc asked for 32 MiB"),
+        "{log}"
+    );
+    // Of a refusal by the driver a larger slice is no way out.
+    ensure!(!log.contains("for more, ask for"), "{log}");
+    job.touch("/tmp/gone")?;
+    holder.end()?;
+    let said = job.run("./takes cuMemAlloc_v2 33554432 fill")?;
+    ensure!(
+        said.number("took", "blocks")? >= job.room() - 1,
+        "{said:#?}"
+    );
     job.end()
 }
 

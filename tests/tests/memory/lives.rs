@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use softmig_fake_node::MIB;
+use anyhow::{Context, Result, ensure};
+use softmig_fake_node::{Description, Gpu, MIB};
 use softmig_tests::command::PATIENCE;
+use softmig_tests::programs::tree;
 
 use crate::memory::stand::{Running, Stand, context, number};
 use crate::memory::ways::OUT_OF_MEMORY;
@@ -44,10 +45,14 @@ fn a_refusal_changes_nothing_and_a_free_makes_room() -> Result<()> {
     let said = client.hears("refused: ")?;
     ensure!(said == "refused: others=0 wrong=0", "{said}");
     ensure!(held(&stand)? == before, "{} was {before}", held(&stand)?);
+    let (refused, recovered) = stand.refusals()?;
+    ensure!(refused > 2000 && recovered == 0, "{refused}, {recovered}");
     client.tell()?;
     let said = client.end()?;
     said.check()?;
     ensure!(said.numbers("took", "blocks")? == [ALL, ALL], "{said:#?}");
+    // It went on without all but the last.
+    ensure!(stand.refusals()? == (refused + 1, refused));
     stand.check_peaks()
 }
 
@@ -221,6 +226,50 @@ fn a_driver_that_is_unloaded_and_loaded_again_is_counted_on() -> Result<()> {
     stand.check_peaks()
 }
 
+/// The limits hold for the copy of the driver that a program uses after it asked another.
+#[test]
+fn a_copy_of_the_driver_is_limited_after_another_was_asked() -> Result<()> {
+    let stand = stand()?;
+    let copy = stand.path("libcuda-compat.so");
+    std::fs::copy(tree().join("usr/lib/x86_64-linux-gnu/libcuda.so.1"), &copy)?;
+    let copy = copy.to_str().context("a path that is no text")?;
+    for action in ["probes", "probes-by-a-call"] {
+        let said = stand.run(&["lives", action, copy])?;
+        said.check()?;
+        ensure!(said.text("start")? == "0", "{action}: {said:#?}");
+        let took = said.number("took", "blocks")?;
+        ensure!((ALL - 1..=ALL).contains(&took), "{action}: {said:#?}");
+        if action == "probes" {
+            ensure!(said.text("found")? == "1", "{said:#?}");
+        }
+        stand.check_peaks()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn no_copy_of_nvml_shows_more_than_the_slice() -> Result<()> {
+    let stand = stand()?;
+    let copies = ["one", "other"].map(|name| stand.path(&format!("nvml-{name}.so")));
+    for copy in &copies {
+        std::fs::copy(
+            tree().join("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"),
+            copy,
+        )?;
+    }
+    let words = copies.each_ref().map(|copy| copy.to_str().unwrap_or(""));
+    let said = stand.run(&["lives", "nvml", words[0], words[1]])?;
+    said.check()?;
+    let limit = (stand.limit / MIB).to_string();
+    ensure!(
+        said.text("one")? == format!("result=0 total={limit}"),
+        "{said:#?}"
+    );
+    // A device of the one is nothing to the other: 3 is NVML's "not supported".
+    ensure!(said.text("other")? == "result=3 total=0", "{said:#?}");
+    Ok(())
+}
+
 #[test]
 fn memory_of_a_context_is_freed_with_it() -> Result<()> {
     let stand = stand()?;
@@ -274,6 +323,26 @@ fn the_memory_of_a_killed_process_is_the_next_ones() -> Result<()> {
             "round {round}: {said:#?}"
         );
     }
+    stand.check_peaks()
+}
+
+/// For a second after a death its memory may be the driver's, unless the process is known to be gone.
+#[test]
+fn processes_one_after_the_other_wait_for_nothing() -> Result<()> {
+    let stand = stand()?;
+    let mut fastest = Duration::MAX;
+    for round in 0..4 {
+        let begun = Instant::now();
+        let said = stand.run(&["lives", "fill"])?;
+        fastest = fastest.min(begun.elapsed());
+        let took = blocks(&said.numbers("took", "blocks")?);
+        ensure!(took >= ALL - 1, "round {round}: {said:#?}");
+        if round == 0 {
+            // Nobody was there before it.
+            fastest = Duration::MAX;
+        }
+    }
+    ensure!(fastest < Duration::from_secs(1), "{fastest:?}");
     stand.check_peaks()
 }
 
@@ -363,6 +432,34 @@ fn a_module_larger_than_the_slice_is_refused() -> Result<()> {
             "{said:#?}"
         );
     }
+    Ok(())
+}
+
+/// Of a process that NVML does not list, nothing is known but what comes and goes on the GPU.
+#[test]
+fn a_neighbours_memory_is_not_charged_to_a_process_that_is_not_listed() -> Result<()> {
+    let description = Description::new(&[Gpu::h200(0)]).unlisted();
+    let stand = Stand::with(8192, description)?;
+    let mut client = stand.start(&["lives", "looks"])?;
+    let mut free = || -> Result<u64> {
+        let said = client.hears("free: ")?;
+        client.tell()?;
+        ensure!(number(&said, "load")? == 0, "{said}");
+        number(&said, "mib")
+    };
+    let mut least = free()?;
+    for _ in 0..3 {
+        let before = free()?;
+        let words = ["takes", "cuMemAlloc_v2", "33554432", "hold", "500"];
+        let mut neighbour = Running::start(stand.unlimited(&words))?;
+        neighbour.hears("holding: ")?;
+        least = least.min(free()?).min(free()?);
+        neighbour.end()?;
+        let after = free()?.max(free()?);
+        // A module of its own came with each line.
+        ensure!(after + 64 > before, "{after} MiB, and {before} before");
+    }
+    ensure!(least > 8192 - 2 * context() / MIB - 128, "{least} MiB");
     Ok(())
 }
 

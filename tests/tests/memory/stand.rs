@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use softmig_fake_node::{Description, Gpu, MIB};
 
 use crate::memory::ledger;
@@ -46,6 +46,14 @@ impl Stand {
     /// Each process's memory of each GPU by the ledger: see [`ledger::held`].
     pub fn held(&self) -> Result<Vec<Vec<u64>>> {
         ledger::held(&self.path("ledger"))
+    }
+
+    /// The allocations of the first GPU that were refused, and after how many the program was given memory.
+    pub fn refusals(&self) -> Result<(u32, u32)> {
+        let head = std::fs::read(self.path("ledger"))?;
+        let record = softmig_region::records(&head).next();
+        let record = record.context("no process has used the ledger")?;
+        Ok((record.refused, record.recovered))
     }
 
     /// A client with the library and the limit.

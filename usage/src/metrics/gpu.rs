@@ -26,6 +26,15 @@ pub(crate) fn add(page: &mut Page, node: &Node) {
             shards.add(&labels, f64::from(count));
         }
     }
+    let missing = page.gauge(
+        "softmig_gpu_missing_memory_bytes",
+        "Memory of a GPU that jobs may still have by their slices and that processes outside them hold",
+    );
+    for gpu in &node.gpus {
+        let index = gpu.index.to_string();
+        let labels = [("gpu", index.as_str()), ("UUID", &gpu.uuid)];
+        missing.add(&labels, gpu.missing_bytes as f64);
+    }
     let seconds = page.counter(
         "softmig_gpu_seconds_total",
         "GPU time that slices were charged (slices), that changes between jobs took (change), and that processes without a slice used (unclaimed)",

@@ -27,6 +27,7 @@ pub(crate) struct Part {
     waits: AtomicU64,
     peak: AtomicU64,
     refusals: AtomicU64,
+    recovered: AtomicU64,
 }
 
 impl Part {
@@ -34,6 +35,7 @@ impl Part {
     fn new(slots: usize) -> Self {
         let slot = |_| Slot {
             word: AtomicU64::new(0),
+            process: AtomicU64::new(0),
         };
         Self {
             grant: AtomicU64::new(0),
@@ -44,6 +46,7 @@ impl Part {
             waits: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
+            recovered: AtomicU64::new(0),
         }
     }
 
@@ -55,6 +58,7 @@ impl Part {
             pace: &self.pace,
             peak: &self.peak,
             refusals: &self.refusals,
+            recovered: &self.recovered,
             charged: &self.charged,
             waits: &self.waits,
             all_waits: &[],

@@ -46,6 +46,11 @@ impl AtomicU64 {
         self.0.swap(value, order)
     }
 
+    pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        step();
+        self.0.fetch_add(value, order)
+    }
+
     pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         step();
         self.0.fetch_max(value, order)

@@ -306,6 +306,7 @@ fn the_word_of_the_library_counts_to_the_limit_at_most() {
         key: softmig_region::key(GPU),
         peak: peak / UNIT,
         refused: 3,
+        recovered: 2,
         refused_largest: softmig_region::units(7 << 20),
     };
     for (peak, told) in [
@@ -323,7 +324,8 @@ fn the_word_of_the_library_counts_to_the_limit_at_most() {
         let node = books.note(&sample(&[(7, 50)]), &moment);
         let on = &node.jobs[0].gpus[0];
         assert_eq!(on.memory_peak_bytes, Some(told));
-        assert_eq!((on.refused, on.refused_largest_bytes), (3, 7 << 20));
+        assert_eq!((on.refused, on.recovered), (3, 2));
+        assert_eq!(on.refused_largest_bytes, 7 << 20);
     }
 }
 
@@ -335,6 +337,7 @@ fn refusals_stay_counted_while_the_ledger_is_unread() {
             key: softmig_region::key(GPU),
             peak: 0,
             refused,
+            recovered: refused - 1,
             refused_largest: softmig_region::units(7 << 20),
         });
         let moment = Moment {
@@ -346,11 +349,11 @@ fn refusals_stay_counted_while_the_ledger_is_unread() {
         };
         let node = books.note(&sample(&[(7, 50)]), &moment);
         let on = &node.jobs[0].gpus[0];
-        (on.refused, on.refused_largest_bytes)
+        (on.refused, on.recovered, on.refused_largest_bytes)
     };
     // The job's user can write any number there.
     for (refused, known) in [(Some(3), 3), (None, 3), (Some(2), 3), (Some(4), 4)] {
-        assert_eq!(told(refused), (known, 7 << 20));
+        assert_eq!(told(refused), (known, known - 1, 7 << 20));
     }
 }
 
@@ -372,4 +375,46 @@ fn after_a_week_the_books_are_as_large_as_after_a_day() {
         }
     }
     assert_eq!(sizes, [(8, 8, 1); 7]);
+}
+
+/// Two jobs may have 100 MiB each of a GPU that has 1000.
+#[test]
+fn memory_of_slices_that_others_hold_is_missing() {
+    let missing = |jobs: &[(u32, u64)], outside: u64, left: u64| {
+        let mut sample = sample(jobs);
+        let of_jobs: u64 = jobs.iter().map(|(_, mib)| mib).sum();
+        let gpu = &mut sample.report.gpus[0];
+        gpu.total_bytes = Some(1000 << 20);
+        gpu.reserved_bytes = None;
+        gpu.used_bytes = Some((of_jobs + outside + left) << 20);
+        gpu.unlisted_bytes = Some(left << 20);
+        for job in &mut sample.report.jobs {
+            let holding = &mut job.gpus[0].holding;
+            if holding.memory_bytes == Some(0) {
+                holding.pids.clear();
+            }
+        }
+        let holding = Holding {
+            uuid: Some(uuid(GPU)),
+            memory_bytes: Some(outside << 20),
+            ..sample.report.jobs[0].gpus[0].holding.clone()
+        };
+        sample.report.users.push(report::User {
+            uid: Some(0),
+            gpus: vec![holding],
+        });
+        let mut books = Books::new("n1".into(), usage::Node::default());
+        let node = note(&mut books, &sample, (1060, 200), &BTreeMap::new());
+        node.gpus[0].missing_bytes >> 20
+    };
+    assert_eq!(missing(&[(7, 50), (8, 0)], 0, 0), 0);
+    assert_eq!(missing(&[(7, 50), (8, 0)], 800, 0), 0);
+    assert_eq!(missing(&[(7, 50), (8, 0)], 900, 0), 100);
+    // Contexts have some of it, without a figure.
+    assert_eq!(missing(&[(7, 50), (8, 0)], 810, 0), 0);
+    // What no process has may be a job's own managed memory, unless no job is there.
+    assert_eq!(missing(&[(7, 50), (8, 0)], 0, 900), 0);
+    assert_eq!(missing(&[(7, 0), (8, 0)], 0, 900), 100);
+    // More than the jobs may have is their own excess, and tells of it elsewhere.
+    assert_eq!(missing(&[(7, 900), (8, 0)], 5, 0), 0);
 }

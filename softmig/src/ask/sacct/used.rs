@@ -38,6 +38,7 @@ impl Used {
                 charged_seconds: of.charged_seconds,
                 waited_seconds: of.waited_seconds,
                 refused: of.refused,
+                recovered: of.recovered,
                 ..JobGpu::default()
             }],
             ..usage::Job::default()

@@ -105,6 +105,7 @@ impl<'a> Ended<'a> {
             charged_seconds: summary.map(|it| it.charged_seconds),
             waited_seconds: summary.map(|it| it.waited_seconds),
             refused: summary.map(|it| it.refused),
+            recovered: summary.map(|it| it.recovered),
             utilization_percent: self.utilization(),
         };
         let json = Json {

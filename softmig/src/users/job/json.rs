@@ -62,6 +62,7 @@ pub(super) struct JsonEnded<'a> {
     pub(super) charged_seconds: Option<f64>,
     pub(super) waited_seconds: Option<f64>,
     pub(super) refused: Option<u64>,
+    pub(super) recovered: Option<u64>,
     /// Of whole GPUs: for how much of the time the busiest was used.
     pub(super) utilization_percent: Option<f64>,
 }

@@ -42,12 +42,18 @@ pub(super) fn time(f: &mut fmt::Formatter<'_>, summary: &Summary) -> fmt::Result
 pub(super) fn refused(f: &mut fmt::Formatter<'_>, summary: &Summary) -> fmt::Result {
     f.write_str("\n  refused  ")?;
     match (summary.refused, summary.refused_largest_bytes.map(Size)) {
-        (0, _) => f.write_str("no allocation"),
+        (0, _) => return f.write_str("no allocation"),
         (1, None) => f.write_str("1 allocation"),
         (1, Some(largest)) => write!(f, "1 allocation, of {largest}"),
         (count, None) => write!(f, "{count} allocations"),
         (count, Some(largest)) => write!(f, "{count} allocations, the largest of {largest}"),
-    }
+    }?;
+    let and = if summary.needed_more() {
+        ""
+    } else {
+        "; it went on"
+    };
+    f.write_str(and)
 }
 
 /// Whether a smaller slice would have done. `gpu` is the slice's type in the policy.
@@ -59,7 +65,7 @@ pub(super) fn smaller(
     let words = match gpu.map(|gpu| summary.smaller(gpu)) {
         Some(Some(smaller)) => smaller.to_string(),
         None => "not known: the policy cannot be read here, or lacks the type".to_string(),
-        Some(None) if summary.refused > 0 => "no: it wanted more memory than it has".to_string(),
+        Some(None) if summary.needed_more() => "no: it wanted more memory than it has".to_string(),
         Some(None) if summary.peak_bytes.is_none() => "not known".to_string(),
         Some(None) => "there is no smaller slice".to_string(),
     };

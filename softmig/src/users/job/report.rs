@@ -146,6 +146,10 @@ mod tests {
             let gpu = &mut used.jobs[0].gpus[0];
             (gpu.refused, gpu.refused_largest_bytes) = (3, 9 << 30);
         });
+        let recovered = told(|used| {
+            let gpu = &mut used.jobs[0].gpus[0];
+            (gpu.refused, gpu.recovered) = (1, 1);
+        });
         let new = told(|used| {
             let gpu = &mut used.jobs[0].gpus[0];
             (gpu.known_seconds, gpu.memory_peak_bytes) = (0.0, None);
@@ -159,7 +163,10 @@ mod tests {
         });
         let full = told(|used| used.jobs[0].gpus[0].memory_bytes = Some(11 << 30));
         insta::assert_snapshot!(
-            [slice, refused, new, small, saved, whole, idle, full].join("\n\n")
+            [
+                slice, refused, recovered, new, small, saved, whole, idle, full
+            ]
+            .join("\n\n")
         );
     }
 

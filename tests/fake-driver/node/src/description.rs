@@ -31,6 +31,8 @@ pub struct Description {
     pub firmware: bool,
     /// A function that takes 2 ms to begin and 2 ms to end: others call meanwhile.
     pub slow: Option<String>,
+    /// Whether NVML leaves the process that asks out of its lists, as older drivers do in a PID namespace.
+    pub unlisted: bool,
 }
 
 /// The time for which a call of [`Description::slow`] waits before it does anything, and again when it has done all.
@@ -60,6 +62,7 @@ impl Description {
             scheduler: false,
             firmware: true,
             slow: None,
+            unlisted: false,
         }
     }
 
@@ -109,6 +112,13 @@ impl Description {
     #[must_use]
     pub fn without_firmware(mut self) -> Description {
         self.firmware = false;
+        self
+    }
+
+    /// The same with an NVML that leaves the process that asks out of its lists.
+    #[must_use]
+    pub fn unlisted(mut self) -> Description {
+        self.unlisted = true;
         self
     }
 

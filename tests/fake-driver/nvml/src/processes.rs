@@ -117,6 +117,9 @@ fn running(session: &Session, unit: Unit) -> Vec<User> {
         let instance = numbers(part);
         // Memory alone, without a context, does not show who has it (seen on an H200).
         known.retain(|(_, bytes)| bytes.of(Kind::Context) > 0);
+        if session.node.description().unlisted {
+            known.retain(|(pid, _)| *pid != std::process::id());
+        }
         users.extend(known.into_iter().map(|(pid, bytes)| User {
             pid,
             bytes: bytes.seen_by_nvml(),

@@ -16,7 +16,7 @@ use crate::memory::ways::OUT_OF_MEMORY;
 /// The bytes that clients take at a time.
 pub(super) const STEP: u64 = 32 * MIB;
 /// The number of nodes, one for each test.
-const NODES: usize = 12;
+const NODES: usize = 13;
 
 /// A cluster with one L40S on each node.
 pub(super) struct Site {
@@ -103,6 +103,16 @@ impl Job {
         let argv = ["srun", &id, "--overlap", "--ntasks=1", "--chdir", FOLDER];
         let words = [&argv[..], &["bash", "-c", script]].concat();
         let client = self.site.cluster.command(self.user, &words).spawn()?;
+        Ok(Step {
+            job: self.site,
+            client,
+        })
+    }
+
+    /// Starts something of root's on its node, in no job.
+    pub(super) fn begin_outside(&self, script: &str) -> Result<Step> {
+        let words = ["bash", "-c", &format!("cd {FOLDER} && {script}")];
+        let client = self.node().command("root", &words).spawn()?;
         Ok(Step {
             job: self.site,
             client,

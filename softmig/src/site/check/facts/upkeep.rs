@@ -22,6 +22,8 @@ pub(crate) struct Upkeep {
     pub(crate) open_library: Option<String>,
     /// The version of a running monitor whose file is gone.
     pub(crate) old_monitor: Option<String>,
+    /// The GPUs with memory that jobs may have and others hold, and how many bytes, by the monitor.
+    pub(crate) missing_memory: Vec<(u32, u64)>,
     /// Whether the folder of jobs' limits is full.
     pub(crate) full: Result<bool, String>,
 }
@@ -33,6 +35,7 @@ impl Default for Upkeep {
             old_library: false,
             open_library: None,
             old_monitor: None,
+            missing_memory: Vec::new(),
             full: Ok(false),
         }
     }

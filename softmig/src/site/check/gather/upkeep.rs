@@ -4,6 +4,8 @@ use crate::ask::monitor;
 use crate::machine::preload::{FOLDER, LIBRARY};
 use crate::site::check::facts::{Seen, Upkeep};
 use rustix::fs::statvfs;
+use softmig_node::node::Node;
+use softmig_node::usage_socket;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,6 +18,7 @@ pub(crate) fn look(root: &Path, run: &Path) -> Upkeep {
         old_library: differs(&live, &folder.join("staged").join(LIBRARY)),
         open_library: open(&live),
         old_monitor: old_monitor(),
+        missing_memory: missing_memory(),
         full: full(run),
     }
 }
@@ -46,6 +49,13 @@ fn old_monitor() -> Option<String> {
     let exe = format!("/proc/{}/exe", process.pid);
     let version = monitor::version_of(Path::new(&exe));
     Some(version.unwrap_or_else(|| "an unknown version".into()))
+}
+
+/// The GPUs with memory that jobs may have and others hold. The monitor tells root and the group softmig.
+fn missing_memory() -> Vec<(u32, u64)> {
+    let told = usage_socket::ask(&Node::this_machine()).unwrap_or_default();
+    let gpus = told.gpus.iter().filter(|gpu| gpu.missing_bytes > 0);
+    gpus.map(|gpu| (gpu.index, gpu.missing_bytes)).collect()
 }
 
 /// Whether the folder has no room for a job's files.

@@ -39,6 +39,17 @@ pub(crate) fn check(upkeep: &Upkeep) -> Vec<Finding> {
             "run 'systemctl daemon-reload; systemctl restart softmig-monitor'",
         ));
     }
+    for (gpu, bytes) in &upkeep.missing_memory {
+        found.push(Finding::new(
+            Code::GpuMemory,
+            format!("GPU {gpu}"),
+            format!(
+                "others hold {} MiB of the memory that its jobs may have",
+                bytes >> 20
+            ),
+            "'softmig monitor' shows who; of memory that no process has, the GPU is free when its last user has closed it",
+        ));
+    }
     if let Err(why) = &upkeep.full {
         found.push(Finding::skip(RUN, why));
     }

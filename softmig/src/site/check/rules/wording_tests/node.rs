@@ -1,6 +1,7 @@
 //! Faults of a node.
 
 use super::Example;
+use crate::machine::loaders::List;
 use crate::machine::scheduler::Model;
 use crate::site::check::facts::{
     Answer, Cgroups, DeviceGate, DeviceMemory, Difference, Machine, MemoryLimit, NodeFinding,
@@ -101,6 +102,17 @@ fn library() -> Vec<Example> {
         ),
         (Code::RunFolder, found(|node| node.shares_run = true)),
         (
+            Code::LoaderOther,
+            found(|node| {
+                let list = |names_library| List {
+                    path: "/etc/ld-nix.so.preload".into(),
+                    loader: "/nix/store/x7f4h2-glibc-2.42/lib/ld-linux-x86-64.so.2".into(),
+                    names_library,
+                };
+                node.loaders = Ok(vec![list(false), list(true)]);
+            }),
+        ),
+        (
             Code::JobEnded,
             found(|node| node.ended_jobs = vec![777, 778]),
         ),
@@ -114,6 +126,7 @@ fn upkeep() -> Vec<Example> {
                 old_library: true,
                 open_library: Some("its mode is 0777".into()),
                 old_monitor: Some("0.1.0".into()),
+                missing_memory: vec![(0, 26_900 << 20)],
                 full: Ok(true),
             };
         })
@@ -122,6 +135,7 @@ fn upkeep() -> Vec<Example> {
         (Code::LibraryOld, all()),
         (Code::LibraryOpen, all()),
         (Code::MonitorOld, all()),
+        (Code::GpuMemory, all()),
         (Code::RunFull, all()),
     ]
 }
