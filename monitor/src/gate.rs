@@ -4,8 +4,6 @@
 
 #![forbid(unsafe_code)]
 
-mod job_log;
-
 use rustix::io::Errno;
 use softmig_gate::{Gate, Library, NotAdmitted, Refusal, Settings};
 use softmig_node::node::Node;
@@ -19,6 +17,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use crate::jobs::confs::Confs;
+use crate::jobs::log;
 use crate::jobs::owner::{Membership, user_and_place};
 
 /// Where the loader finds which libraries go into every process.
@@ -225,7 +224,7 @@ impl Shared {
                  without CUDA and NVML"
             );
             if is_there {
-                job_log::tell(&self.node, job, pid, minor);
+                log::tell(&self.node, job, pid, &refused(job, minor));
             }
         }
     }
@@ -282,6 +281,15 @@ fn libraries(list: &str) -> Vec<PathBuf> {
     paths
         .filter(|path| path.is_absolute() && is_library(path))
         .collect()
+}
+
+/// What a job is told of a process that could not open a GPU.
+fn refused(job: u32, minor: u32) -> String {
+    format!(
+        "refused /dev/nvidia{minor}: this process does not have softmig's library, or uses the GPU without CUDA and NVML. A container \
+         needs /usr/lib/softmig, /etc/ld.so.preload, /etc/softmig and /var/run/softmig, bound read-only, and \
+         /var/run/softmig/jobs/{job}, bound writable"
+    )
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod confs;
+pub mod log;
 pub mod owner;
 pub mod owners;
 pub mod patience;

@@ -13,6 +13,7 @@ use crate::enforce::tally::Tally;
 use crate::enforce::target::Target;
 use crate::gate::{PRELOAD, find_library};
 use crate::jobs::confs::Confs;
+use crate::jobs::log;
 use crate::measure::Sample;
 use crate::measure::table::mib;
 use rustix::process::Signal;
@@ -69,6 +70,8 @@ pub struct Enforcer {
     said: BTreeMap<(Rule, Holder, String), Duration>,
     /// The findings of the last observation.
     found: BTreeSet<(Rule, Holder, String)>,
+    /// What jobs were told in their logs.
+    told: BTreeSet<(Rule, u32, String)>,
     /// When it was said last that no process is judged by its seat.
     said_unjudged: Option<Duration>,
     scan: Scan,
@@ -92,6 +95,7 @@ impl Enforcer {
             counted: BTreeSet::new(),
             said: BTreeMap::new(),
             found: BTreeSet::new(),
+            told: BTreeSet::new(),
             said_unjudged: None,
             scan: Scan::default(),
             unattributed: None,
@@ -105,6 +109,7 @@ impl Enforcer {
         self.counted.clear();
         self.said.clear();
         self.found.clear();
+        self.told.clear();
         self.unattributed = None;
     }
 
@@ -148,6 +153,9 @@ impl Enforcer {
             .flat_map(|tenant| tenant.processes.iter().map(|process| process.id))
             .collect();
         self.counted.retain(|(_, id)| there.contains(id));
+        let holders: BTreeSet<&Holder> = observation.tenants.iter().map(|it| &it.holder).collect();
+        self.told
+            .retain(|(_, job, _)| holders.contains(&Holder::Job(*job)));
         let steps = self.escalation.escalate(&observation, &ended);
         if !steps.is_empty() {
             self.take(&steps, &sample.confs, &evidence, probe);
@@ -240,6 +248,28 @@ impl Enforcer {
                 }
             };
             self.log(violation, &consequence);
+            self.tell_job(violation);
+        }
+    }
+
+    /// Says it once in a job's log, for its user. Who has it ended is told elsewhere.
+    fn tell_job(&mut self, violation: &Violation) {
+        let (Holder::Job(job), Some(&pid)) = (&violation.holder, violation.pids.first()) else {
+            return;
+        };
+        let is_past_library = matches!(violation.rule, Rule::Memory | Rule::Seat | Rule::Time);
+        if is_past_library
+            && self
+                .told
+                .insert((violation.rule, *job, violation.gpu.clone()))
+        {
+            let what = violation.rule.what();
+            let sentence = format!(
+                "{what}, on {}: softmig's library does not limit this program. Static programs, containers and software stacks with a \
+                 loader of their own may run without it; tell your administrator",
+                violation.gpu
+            );
+            log::tell(&self.node, *job, pid, &sentence);
         }
     }
 

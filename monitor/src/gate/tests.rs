@@ -137,7 +137,7 @@ fn a_log_that_is_a_link_is_left_alone() {
     std::fs::write(&other, "").unwrap();
     std::fs::remove_file(&log).unwrap();
     std::os::unix::fs::symlink(&other, &log).unwrap();
-    job_log::tell(&keeper.0.node, 7, 11, 0);
+    log::tell(&keeper.0.node, 7, 11, &refused(7, 0));
     assert_eq!(std::fs::read_to_string(&other).unwrap(), "");
 }
 

@@ -252,8 +252,16 @@ fn by_default_nothing_is_ended_and_all_is_counted_once() {
         grace: Duration::ZERO,
         ..Monitor::default()
     };
+    let job = stand.node.run.join("jobs/12");
+    std::fs::write(job.join("log"), "").unwrap();
     stand.run(&settings, &mut shown, 5);
     assert_eq!(stand.alive(), 3);
+    let log = std::fs::read_to_string(job.join("log")).unwrap();
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(
+        log.contains(" job 12: more memory than its slice, on GPU-"),
+        "{log}"
+    );
     let told = stand.tally.told();
     assert_eq!((told.end.as_str(), told.ended), ("no", 0));
     let would: Vec<_> = told
