@@ -132,6 +132,63 @@ fn the_shipped_library_installs_from_its_own_tree(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
+/// A loader that reads another list, as Nix's does.
+#[test]
+fn programs_of_another_loader_have_the_library_too() -> Result<()> {
+    const LOADER: &str = "/gnu/store/x-glibc-2.36/lib/ld-linux-x86-64.so.2";
+    const LIST: &str = "/opt/ld.so.preload";
+    let workshop = Workshop::open()?;
+    let library = workshop.harmless(1)?;
+    let machine = root(Slurm::V24_11, &[&library])?.start()?;
+    let loader = format!(
+        "install -D /lib64/ld-linux-x86-64.so.2 {LOADER} && sed -i 's|{PRELOAD}|{LIST}|' {LOADER}"
+    );
+    shell(&machine, &loader)?;
+    let has_library = || -> Result<bool> {
+        let maps = shell(&machine, &format!("{LOADER} /bin/cat /proc/self/maps"))?;
+        Ok(maps.contains(LIBRARY))
+    };
+    let is_found = || -> Result<bool> {
+        let said = softmig(&machine, &["doctor"])?.stdout;
+        Ok(said.contains(&format!("LOADER_OTHER {LOADER}: it reads {LIST}")))
+    };
+    install(&machine, &library, &[])?.ok()?;
+    assert!(healthy(&machine)? && !has_library()? && is_found()?);
+    let said = install(&machine, &library, &["--list", LIST])?.ok()?;
+    assert!(
+        said.contains(&format!("{LIST}: names {LIBRARY} now")),
+        "{said}"
+    );
+    assert!(has_library()? && !is_found()?);
+    let said = install(&machine, &library, &["--list", LIST])?.ok()?;
+    assert!(
+        said.contains(&format!("{LIST}: named {LIBRARY} already")),
+        "{said}"
+    );
+    let said = softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    assert!(
+        said.contains(&format!("{LIST}: names {LIBRARY} no more")),
+        "{said}"
+    );
+    assert!(!has_library()? && machine.read(LIST)?.is_none());
+
+    // One that others can change is left alone, and the rest holds, the mode too.
+    shell(&machine, "chmod 777 /opt")?;
+    let refused = install(&machine, &library, &["--list", LIST])?.refused()?;
+    assert!(refused.contains(LIST), "{refused}");
+    assert!(healthy(&machine)? && !has_library()?);
+    // Nor does one that is no list any more keep the library.
+    shell(&machine, "chmod 755 /opt")?;
+    install(&machine, &library, &["--list", LIST])?.ok()?;
+    shell(&machine, &format!("rm {LIST} && mkdir {LIST}"))?;
+    let refused = softmig(&machine, &["uninstall", "--hook"])?.refused()?;
+    assert!(refused.contains(LIST) && !healthy(&machine)?, "{refused}");
+    shell(&machine, &format!("rmdir {LIST}"))?;
+    softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    assert!(machine.read(LIBRARY)?.is_none());
+    Ok(())
+}
+
 #[test]
 fn other_lines_of_the_preload_list_stay_as_they_are() -> Result<()> {
     let workshop = Workshop::open()?;

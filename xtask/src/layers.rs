@@ -57,6 +57,7 @@ const CRATES: &[Layers] = &[
             "users/free",
             "users/status",
             "machine/preload",
+            "machine/loaders",
             "machine/scheduler",
             "machine/node",
             "machine/install",

@@ -81,13 +81,13 @@ pub(crate) fn fresh_name(name: &str) -> String {
 #[must_use]
 pub(crate) struct Replaced<'a> {
     dir: &'a Dir,
-    name: &'static str,
+    name: &'a str,
     had_earlier: bool,
 }
 
 impl<'a> Replaced<'a> {
     /// Gives its name to the file that [`fresh`] made. The earlier one keeps a second name.
-    pub(crate) fn by_fresh(dir: &'a Dir, name: &'static str) -> anyhow::Result<Self> {
+    pub(crate) fn by_fresh(dir: &'a Dir, name: &'a str) -> anyhow::Result<Self> {
         let had_earlier = dir.stat_of(name).map_err(explained)?.is_some();
         let replace = || {
             dir.remove(&old_name(name))?;

@@ -7,6 +7,7 @@ mod folder;
 pub(crate) mod library;
 mod program;
 mod rehearsal;
+pub(crate) mod stacks;
 mod trial;
 
 use crate::ask::monitor;
@@ -40,6 +41,9 @@ pub(crate) struct Install {
     /// The folder to put it in
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     libdir: PathBuf,
+    /// Name it in this list too, which the loader of another software stack reads, such as /etc/ld-nix.so.preload
+    #[arg(long = "list", value_name = "FILE")]
+    lists: Vec<PathBuf>,
     /// The node's mode, if none was ever set; later 'softmig node MODE' changes it
     #[arg(long, value_name = "MODE", default_value = "observe")]
     mode: Mode,
@@ -83,6 +87,8 @@ impl Install {
         install(&source, &folder, &preload, &etc)?;
         self.set_mode(&etc)
             .context("the library is in its place, but the mode is not set")?;
+        stacks::name(&self.lists, &library, &etc)
+            .context("the library is in its place, but not in all lists")?;
         warn_of_other_loader();
         Ok(())
     }
@@ -113,6 +119,9 @@ impl Install {
             say!("would leave {} alone: it names {to} already", preload::PATH);
         } else {
             say!("would add a line to {}: {to}", preload::PATH);
+        }
+        for list in &self.lists {
+            say!("would add a line to {}: {to}", list.display());
         }
         say!(
             "would try the same programs on this node, and take all back if one of them behaves differently"

@@ -1,6 +1,7 @@
-//! /etc/ld.so.preload: the list of libraries that the loader puts into every process.
+//! /etc/ld.so.preload: the list of libraries that the loader puts into every process. Loaders of software stacks have lists of their
+//! own ([`loaders`](super::loaders)).
 //!
-//! It belongs to the administrator. softmig adds one line at its end and takes that away again; whatever else is
+//! A list belongs to the administrator. softmig adds one line at its end and takes that away again; whatever else is
 //! there stays as it is, byte for byte. A reader finds the old file or the new one, never a part.
 
 pub(crate) mod entries;
@@ -15,9 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "ld.so.preload";
-
-/// Where it is, for messages.
+/// Where the system's is.
 pub(crate) const PATH: &str = "/etc/ld.so.preload";
 
 /// Where the library goes.
@@ -25,10 +24,10 @@ pub(crate) const FOLDER: &str = "/usr/lib/softmig";
 /// The library's file name.
 pub(crate) const LIBRARY: &str = "libsoftmig.so";
 
-/// In softmig's own folder: a note that softmig made the list, so that it may remove it when it is empty. A comment in
-/// the list would say it better, but glibc takes only the first comment of a file for one in every case, and that one
-/// is the administrator's.
-const MADE_BY_US: &str = ".made-ld.so.preload";
+/// The beginning of the name of a note in softmig's own folder: that softmig made the list, so that it may remove it when it is empty.
+/// A comment in the list would say it better, but glibc takes only the first comment of a file for one in every case, and that one is
+/// the administrator's.
+const MADE_BY_US: &str = ".made-";
 
 /// No loader gets through a longer one in reasonable time.
 const LONGEST: u64 = 1 << 20;
@@ -36,7 +35,8 @@ const LONGEST: u64 = 1 << 20;
 /// The file as it was found.
 #[derive(Debug)]
 pub(crate) struct Preload {
-    etc: Dir,
+    folder: Dir,
+    path: PathBuf,
     found: Option<Found>,
 }
 
@@ -49,50 +49,75 @@ struct Found {
 }
 
 impl Preload {
-    /// Reads the file.
+    /// Reads the system's list.
     pub(crate) fn read() -> anyhow::Result<Self> {
-        let etc = Dir::open(Path::new("/etc"), 0)
+        Self::read_from(Path::new(PATH))
+    }
+
+    /// Reads a list.
+    pub(crate) fn read_from(path: &Path) -> anyhow::Result<Self> {
+        let (shown, in_folder) = (path.display(), path.parent().unwrap_or(path));
+        let folder = Dir::open(in_folder, 0)
             .map_err(explained)?
-            .context("/etc does not exist")?;
-        let Some(file) = etc.open_file(NAME).map_err(|error| match etc.stat_of(NAME) {
-            Ok(Some(stat)) if stat.st_mode & 0o170_000 == 0o120_000 => anyhow::anyhow!(
-                "{PATH} is a link; put a file in its place that says the same, since softmig changes no other file"
+            .with_context(|| format!("{} does not exist", in_folder.display()))?;
+        let mut list = Self {
+            folder,
+            path: path.to_path_buf(),
+            found: None,
+        };
+        let (folder, name) = (&list.folder, list.name());
+        let is_link = || matches!(folder.stat_of(name), Ok(Some(stat)) if stat.st_mode & 0o170_000 == 0o120_000);
+        let opened = folder.open_file(name).map_err(|error| match is_link() {
+            true => anyhow::anyhow!(
+                "{shown} is a link; put a file in its place that says the same, since softmig changes no other file"
             ),
-            _ => explained(error),
-        })?
-        else {
-            return Ok(Self { etc, found: None });
+            false => explained(error),
+        });
+        let Some(file) = opened? else {
+            return Ok(list);
         };
         let stat = file
             .metadata()
-            .with_context(|| format!("looking at {PATH}"))?;
-        let text = etc
-            .read(NAME, LONGEST)
-            .map_err(explained)?
-            .unwrap_or_default();
+            .with_context(|| format!("looking at {shown}"))?;
+        let text = folder.read(name, LONGEST).map_err(explained)?;
         ensure!(
             stat.len() < LONGEST,
-            "{PATH} is too long to be a list of libraries; look at it by hand"
+            "{shown} is too long to be a list of libraries; look at it by hand"
         );
-        let found = Found {
-            text,
+        list.found = Some(Found {
+            text: text.unwrap_or_default(),
             mode: stat.mode() & 0o7777,
             uid: stat.uid(),
             gid: stat.gid(),
-        };
-        Ok(Self {
-            etc,
-            found: Some(found),
-        })
+        });
+        Ok(list)
+    }
+
+    /// Its name in its folder.
+    fn name(&self) -> &str {
+        let name = self.path.file_name().and_then(OsStr::to_str);
+        name.unwrap_or_default()
+    }
+
+    /// The name of the note that softmig made it.
+    fn note(&self) -> String {
+        match self.path == Path::new(PATH) {
+            true => format!("{MADE_BY_US}{}", self.name()),
+            false => format!(
+                "{MADE_BY_US}{}",
+                self.path.display().to_string().replace('/', "-")
+            ),
+        }
     }
 
     /// Fails when others than root could change it.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if let Some(Found { mode, uid, .. }) = &self.found {
+            let path = self.path.display();
             ensure!(
                 *uid == 0 && mode & 0o022 == 0,
-                "{PATH} can be changed by others than root (owner {uid}, mode {mode:04o}); \
-                 use 'chown root:root {PATH}' and 'chmod 644 {PATH}'"
+                "{path} can be changed by others than root (owner {uid}, mode {mode:04o}); \
+                 use 'chown root:root {path}' and 'chmod 644 {path}'"
             );
         }
         Ok(())
@@ -143,12 +168,13 @@ impl Preload {
     pub(crate) fn add<'a>(&'a self, library: &Path, ours: &'a Dir) -> anyhow::Result<Change<'a>> {
         self.check_unchanged()?;
         if self.found.is_none() {
-            ours.open_or_create(MADE_BY_US, 0o600).map_err(explained)?;
+            ours.open_or_create(&self.note(), 0o600)
+                .map_err(explained)?;
         }
         self.prepare(&with(self.text(), library))?;
         Ok(Change {
-            replaced: Replaced::by_fresh(&self.etc, NAME)?,
-            made_by_us: self.found.is_none().then_some(ours),
+            replaced: Replaced::by_fresh(&self.folder, self.name())?,
+            made_by_us: self.found.is_none().then(|| (ours, self.note())),
         })
     }
 
@@ -156,21 +182,23 @@ impl Preload {
     pub(crate) fn take_out(&self, library: &Path, ours: &Dir) -> anyhow::Result<()> {
         self.check_unchanged()?;
         let text = self.text_without(library);
-        self.etc.remove(&old_name(NAME)).map_err(explained)?;
-        let made_by_us = ours.stat_of(MADE_BY_US).map_err(explained)?.is_some();
+        let (folder, name, note) = (&self.folder, self.name(), self.note());
+        folder.remove(&old_name(name)).map_err(explained)?;
+        let made_by_us = ours.stat_of(&note).map_err(explained)?.is_some();
         if !(text.is_empty() && made_by_us) {
             self.prepare(&text)?;
-            return self.etc.rename(&fresh_name(NAME), NAME).map_err(explained);
+            return folder.rename(&fresh_name(name), name).map_err(explained);
         }
-        self.etc.remove(NAME).map_err(explained)?;
-        ours.remove(MADE_BY_US).map(drop).map_err(explained)
+        folder.remove(name).map_err(explained)?;
+        ours.remove(&note).map(drop).map_err(explained)
     }
 
     /// Others may have changed it while the library was tried.
     fn check_unchanged(&self) -> anyhow::Result<()> {
         ensure!(
-            Self::read()?.found == self.found,
-            "{PATH} was changed by another program just now; look at it and try again"
+            Self::read_from(&self.path)?.found == self.found,
+            "{} was changed by another program just now; look at it and try again",
+            self.path.display()
         );
         Ok(())
     }
@@ -178,13 +206,21 @@ impl Preload {
     /// Makes the file that is to come in its place, with its mode and owner.
     fn prepare(&self, text: &[u8]) -> anyhow::Result<()> {
         let mode = self.found.as_ref().map_or(0o644, |found| found.mode);
-        let file = fresh(&self.etc, NAME, mode, text)?;
+        let file = fresh(&self.folder, self.name(), mode, text)?;
         if let Some(Found { uid, gid, .. }) = self.found {
             fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
-                .with_context(|| format!("giving {PATH} its owner"))?;
+                .with_context(|| format!("giving {} its owner", self.path.display()))?;
         }
         Ok(())
     }
+}
+
+/// Whether a list can have this path: the loader splits it at blanks and colons, takes `#` for a comment and replaces what begins with
+/// `$`.
+pub(crate) fn is_plain(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-@".contains(byte);
+    bytes.iter().all(is_plain)
 }
 
 /// Whether two paths lead to the same file, or would if it were there.
@@ -216,16 +252,16 @@ pub(crate) fn missing_libraries() -> anyhow::Result<Vec<String>> {
 #[must_use]
 pub(crate) struct Change<'a> {
     replaced: Replaced<'a>,
-    /// The folder with the note, where there was no list.
-    made_by_us: Option<&'a Dir>,
+    /// The folder with the note, and the note, where there was no list.
+    made_by_us: Option<(&'a Dir, String)>,
 }
 
 impl Change<'_> {
     /// Brings back the very file that was there.
     pub(crate) fn undo(self) -> anyhow::Result<()> {
         self.replaced.undo()?;
-        if let Some(ours) = self.made_by_us {
-            ours.remove(MADE_BY_US).map_err(explained)?;
+        if let Some((ours, note)) = self.made_by_us {
+            ours.remove(&note).map_err(explained)?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Where the library may lie: in folders that only root can change, all the way down from `/`. Every process of the
 //! node loads it, root's and set-uid ones too.
 
+use crate::machine::preload::is_plain;
 use anyhow::{Context, bail, ensure};
 use softmig_node::dir::Dir;
 use std::fs;
@@ -37,12 +38,9 @@ pub(crate) fn open(folder: &Path) -> anyhow::Result<Dir> {
     Dir::make(folder, 0).map_err(crate::files::config_lock::explained)
 }
 
-/// The loader splits /etc/ld.so.preload at blanks and colons, takes `#` for a comment and replaces what begins with `$`.
 fn plain(path: &Path) -> anyhow::Result<()> {
-    let bytes = path.as_os_str().as_encoded_bytes();
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-@".contains(byte);
     ensure!(
-        bytes.iter().all(is_plain),
+        is_plain(path),
         "{}: the loader cannot take such a path; use letters, digits and . _ + - @",
         path.display()
     );

@@ -10,6 +10,7 @@ pub(crate) use crate::ask::conf::{
 };
 pub(crate) use crate::ask::node::Node;
 pub(crate) use crate::ask::squeue::Job;
+use crate::machine::loaders::List;
 use crate::machine::scheduler::Model;
 pub(crate) use lua::{Lua, LuaModule, LuaPlugin, LuaPlugins, Version};
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,8 @@ pub(crate) struct Machine {
     pub(crate) ended_jobs: Vec<u32>,
     /// The measurements of steering the GPUs' own schedulers.
     pub(crate) models: Vec<Model>,
+    /// The lists of libraries that loaders of other software stacks read.
+    pub(crate) loaders: Seen<Vec<List>>,
 }
 
 /// The limits of the kernel and the driver on jobs' GPU memory, if they have any.

@@ -4,8 +4,8 @@ use crate::ask::monitor;
 use crate::ask::slurmd::{Slurmd, places_of_steps};
 use crate::machine::node::Settings;
 use crate::machine::node::jobs::unknown_to_slurm;
-use crate::machine::preload;
 use crate::machine::scheduler;
+use crate::machine::{loaders, preload};
 use crate::site::check::facts::{Cgroups, DeviceGate, DeviceMemory, Difference, Machine, Seen};
 use crate::site::check::gather::{containers, device_memory, upkeep};
 use softmig_node::node::Node;
@@ -50,6 +50,7 @@ pub(crate) fn look() -> Machine {
             .iter()
             .map(|id| id.get())
             .collect(),
+        loaders: loaders::lists().map_err(str::to_owned),
         models: scheduler::look(&Node::this_machine()),
         nvml,
     }

@@ -259,6 +259,7 @@ pub(crate) fn machine() -> Machine {
             gpus: (0..4).map(l40s).collect(),
         }),
         models: Vec::new(),
+        loaders: Ok(Vec::new()),
     }
 }
 

@@ -58,6 +58,30 @@ pub(crate) fn check(
     found
 }
 
+/// The loaders of other software stacks.
+fn loaders(machine: &Machine) -> Vec<Finding> {
+    let lists = match &machine.loaders {
+        Ok(lists) => lists,
+        Err(why) => return vec![Finding::skip("loaders of software stacks", why)],
+    };
+    let open = lists.iter().filter(|list| !list.names_library);
+    open.map(|list| {
+        let (loader, path) = (list.loader.display(), list.path.display());
+        Finding::new(
+            Code::LoaderOther,
+            format!("{loader}"),
+            format!(
+                "it reads {path}, which does not name libsoftmig.so: programs of this stack are held to nothing"
+            ),
+            format!(
+                "if you know the stack, run 'softmig install --hook --list {path}'; where the file cannot be changed, \
+                 device_gate = true keeps them from slices' GPUs"
+            ),
+        )
+    })
+    .collect()
+}
+
 /// The rules that do not depend on the policy.
 pub(crate) fn without_policy(machine: &Machine) -> Vec<Finding> {
     const PRELOAD: &str = "/etc/ld.so.preload";
@@ -115,6 +139,7 @@ pub(crate) fn without_policy(machine: &Machine) -> Vec<Finding> {
     if let Err(why) = &machine.preloaded {
         found.push(Finding::skip(PRELOAD, why));
     }
+    found.extend(loaders(machine));
     for path in machine.missing.iter().flatten() {
         let what = format!("{path} is in it and not on this machine, and every process complains");
         let remedy = "run 'softmig install --hook', or 'softmig uninstall --hook'";
