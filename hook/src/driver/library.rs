@@ -1,7 +1,7 @@
 //! The driver's libraries, and where their functions are.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use super::table::{Row, Slot};
 use crate::os::elf::{Object, Symbols};
@@ -28,8 +28,9 @@ pub(super) struct State {
     asked: AtomicPtr<()>,
     /// Whether a copy is pinned, and the slots hold its functions.
     resolved: AtomicBool,
-    /// Whether it was initialized, or is just being.
-    in_use: AtomicBool,
+    /// How many threads initialize it just now, and whether it was initialized.
+    initializing: AtomicU32,
+    initialized: AtomicBool,
     /// Held while any of these and the slots change.
     changing: Lock,
 }
@@ -42,7 +43,8 @@ impl State {
         Self {
             asked: AtomicPtr::new(core::ptr::null_mut()),
             resolved: AtomicBool::new(false),
-            in_use: AtomicBool::new(false),
+            initializing: AtomicU32::new(0),
+            initialized: AtomicBool::new(false),
             changing: Lock::new(),
         }
     }
@@ -67,20 +69,47 @@ impl Library {
         slot.known()
     }
 
-    /// Initializes the library by `call`. If that succeeds, the exports lead to this copy for good.
+    /// Initializes the library by `call`. If that succeeds, the exports lead to this copy for good. If not, a program may go back to
+    /// functions that it got of another one.
     pub(crate) fn initialize<T: PartialEq>(&self, success: T, call: impl FnOnce() -> T) -> T {
         self.resolve();
-        let was_in_use = self.state.in_use.swap(true, Ordering::SeqCst);
+        let State {
+            initializing,
+            initialized,
+            changing,
+            ..
+        } = &self.state;
+        let changing_now = changing.hold_within(LONGEST_CHANGE);
+        initializing.fetch_add(1, Ordering::SeqCst);
+        drop(changing_now);
         let result = call();
-        if result != success && !was_in_use {
-            self.state.in_use.store(false, Ordering::SeqCst);
+        let _changing = changing.hold_within(LONGEST_CHANGE);
+        let others = initializing.fetch_sub(1, Ordering::SeqCst) > 1;
+        if result == success {
+            initialized.store(true, Ordering::SeqCst);
+        } else if !others && !self.is_initialized() {
+            self.lead_to(core::ptr::null_mut());
         }
         result
     }
 
-    /// Whether it was initialized, or is just being.
-    pub(crate) fn is_in_use(&self) -> bool {
-        self.state.in_use.load(Ordering::Relaxed)
+    /// Whether the exports lead to this copy for good.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.state.initialized.load(Ordering::SeqCst)
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.is_initialized() || self.state.initializing.load(Ordering::SeqCst) > 0
+    }
+
+    /// Lets the exports lead to the copy that has this function, or to the program's first. The caller holds `changing`. The copy before
+    /// stays pinned if it was: another thread may be in it.
+    fn lead_to(&self, function: *mut ()) {
+        self.state.asked.store(function, Ordering::SeqCst);
+        if self.state.resolved.swap(false, Ordering::SeqCst) {
+            let slots = self.rows.iter().map(|row| row.slot);
+            slots.for_each(|slot| slot.set(core::ptr::null_mut()));
+        }
     }
 
     /// Whether the program has the library, and the library this row's function.
@@ -107,35 +136,25 @@ impl Library {
         self.rows.iter().find(|row| row.name.to_bytes() == name)
     }
 
-    /// The program has found `theirs`, which is no function in a slot. True if it is of a copy that the exports lead to from now on.
-    pub(crate) fn follow(&self, theirs: *const ()) -> bool {
-        let State {
-            asked,
-            resolved,
-            changing,
-            ..
-        } = &self.state;
-        let _changing = changing.hold_within(LONGEST_CHANGE);
+    /// The program has found `theirs`, which is no function in a slot. True if it is of the copy that the exports lead to. That is
+    /// another one from now on if it `may_change`.
+    pub(crate) fn follow(&self, theirs: *const (), may_change: impl FnOnce() -> bool) -> bool {
+        if self.is_in_use() || !self.is_there(theirs) {
+            return false;
+        }
+        let is_in_it = || self.with_copy(|object, _| object.contains(theirs as usize));
+        if is_in_it() == Some(true) {
+            return true;
+        }
+        if !may_change() {
+            return false;
+        }
+        let _changing = self.state.changing.hold_within(LONGEST_CHANGE);
         if self.is_in_use() {
             return false;
         }
-        let before = asked.load(Ordering::SeqCst) as usize;
-        let mut is_new = None;
-        self.each_copy(|object, _| {
-            if object.contains(theirs as usize) {
-                is_new = Some(!object.contains(before));
-            }
-            is_new.is_none()
-        });
-        if is_new == Some(true) {
-            asked.store(theirs.cast_mut(), Ordering::SeqCst);
-            // The copy before stays pinned if it was: another thread may be in it.
-            if resolved.swap(false, Ordering::SeqCst) {
-                let slots = self.rows.iter().map(|row| row.slot);
-                slots.for_each(|slot| slot.set(core::ptr::null_mut()));
-            }
-        }
-        is_new.is_some()
+        self.lead_to(theirs.cast_mut());
+        true
     }
 
     /// Finds the driver's functions, all at once; true when the library is there. Loads it if need be: a program that calls one of
@@ -188,20 +207,24 @@ impl Library {
         is_there
     }
 
-    /// Calls `use_them` with the symbols of the copy that was asked last, or else of the program's first. The loader unloads nothing
-    /// meanwhile.
+    /// Calls `use_them` with the symbols of the copy that the exports lead to.
     fn with_symbols<T>(&self, mut use_them: impl FnMut(&Symbols) -> T) -> Option<T> {
+        self.with_copy(|_, symbols| use_them(symbols))
+    }
+
+    /// Calls `use_it` with the copy that was asked last, or else with the program's first. The loader unloads nothing meanwhile.
+    fn with_copy<T>(&self, mut use_it: impl FnMut(&Object<'_>, &Symbols) -> T) -> Option<T> {
         let asked = self.state.asked.load(Ordering::SeqCst) as usize;
         let mut used = None;
         self.each_copy(|object, symbols| {
             if object.contains(asked) {
-                used = Some(use_them(&symbols));
+                used = Some(use_it(object, &symbols));
             }
             used.is_none()
         });
         if used.is_none() {
-            self.each_copy(|_, symbols| {
-                used = Some(use_them(&symbols));
+            self.each_copy(|object, symbols| {
+                used = Some(use_it(object, &symbols));
                 false
             });
         }

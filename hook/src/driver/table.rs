@@ -177,9 +177,9 @@ macro_rules! ask {
                 let mut address = SLOT.known();
                 if address.is_null() {
                     // Before, another copy may come to be used.
-                    let is_in_use = library.is_in_use();
+                    let is_final = library.is_initialized();
                     address = library.function(c_name!($name));
-                    if is_in_use {
+                    if is_final {
                         SLOT.set(address);
                     }
                 }

@@ -220,7 +220,8 @@ impl Export {
             Self::Driver(library, row) => match library.row_at(theirs, row.name.to_bytes()) {
                 Some(row) => ours(library, row),
                 None if core::ptr::eq(theirs, ours(library, row)) => theirs,
-                None if library.follow(theirs) => ours(library, row),
+                // Where nothing is limited, a second copy is the program's own affair.
+                None if library.follow(theirs, gate::is_limited_for_good) => ours(library, row),
                 None => in_place_of_unknown(library, row, theirs, Why::SecondCopy),
             },
             Self::NewForm(library, row) => in_place_of_unknown(library, row, theirs, Why::NewForm),

@@ -90,7 +90,9 @@ pub(crate) fn count(finding: &Finding, function: &CStr, why: Why<'_>) {
         why,
         count,
     };
-    match why.told_by() {
+    // Who gets no GPU has no use for one copy of the driver or another.
+    let is_told = matches!(finding.standing, ProcessRules::Job(_)) && !finding.observe;
+    match why.told_by().filter(|_| is_told) {
         Some(words) if !TOLD.swap(true, Ordering::Relaxed) => {
             log::tell_user_once(finding, &message, words);
         }

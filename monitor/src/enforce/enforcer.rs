@@ -148,7 +148,8 @@ impl Enforcer {
         let (ended, told): (Vec<_>, Vec<_>) = (evaluation.violations.into_iter()).partition(|it| {
             it.rule.consequence(settings) == Consequence::End && !it.processes.is_empty()
         });
-        self.tell(&told, settings, observation.at);
+        let enforces = evidence.enforced_since.is_some();
+        self.tell(&told, settings, observation.at, enforces);
         let there: BTreeSet<ProcessId> = (observation.tenants.iter())
             .flat_map(|tenant| tenant.processes.iter().map(|process| process.id))
             .collect();
@@ -220,7 +221,13 @@ impl Enforcer {
     }
 
     /// Says what was found and is not ended.
-    fn tell(&mut self, violations: &[Violation], settings: &Monitor, now: Duration) {
+    fn tell(
+        &mut self,
+        violations: &[Violation],
+        settings: &Monitor,
+        now: Duration,
+        enforces: bool,
+    ) {
         self.said.retain(|_, at| now.saturating_sub(*at) < SILENCE);
         for violation in violations {
             let would = violation.rule.consequence(settings) == Consequence::WouldEnd;
@@ -248,13 +255,19 @@ impl Enforcer {
                 }
             };
             self.log(violation, &consequence);
-            self.tell_job(violation);
+            // Otherwise the library limits nobody.
+            if enforces {
+                self.tell_job(violation);
+            }
         }
     }
 
     /// Says it once in a job's log, for its user. Who has it ended is told elsewhere.
     fn tell_job(&mut self, violation: &Violation) {
-        let (Holder::Job(job), Some(&pid)) = (&violation.holder, violation.pids.first()) else {
+        // Those first whose end would put it right.
+        let processes = violation.processes.iter().map(|id| id.pid);
+        let pid = processes.chain(violation.pids.iter().copied()).next();
+        let (Holder::Job(job), Some(pid)) = (&violation.holder, pid) else {
             return;
         };
         let is_past_library = matches!(violation.rule, Rule::Memory | Rule::Seat | Rule::Time);
@@ -265,8 +278,8 @@ impl Enforcer {
         {
             let what = violation.rule.what();
             let sentence = format!(
-                "{what}, on {}: softmig's library does not limit this program. Static programs, containers and software stacks with a \
-                 loader of their own may run without it; tell your administrator",
+                "{what}, on {}: softmig's library may not limit this program. Static programs, containers and software stacks with a \
+                 loader of their own run without it; tell your administrator",
                 violation.gpu
             );
             log::tell(&self.node, *job, pid, &sentence);

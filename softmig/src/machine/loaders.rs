@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -81,13 +82,18 @@ fn list_of(loader: &Path) -> Option<PathBuf> {
     (path.is_absolute() && is_plain(path)).then(|| path.to_path_buf())
 }
 
-/// A plain file's beginning, as far as any loader or list goes.
+/// A plain file's beginning, as far as any loader or list goes. Nothing else is opened: that alone does something to some devices.
 fn read(path: &Path) -> Option<Vec<u8>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = File::options().read(true).custom_flags(flags).open(path);
-    let file = file
-        .ok()
-        .filter(|file| file.metadata().is_ok_and(|it| it.is_file()))?;
+    let flags = OFlags::PATH.bits().cast_signed();
+    let place = File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
+    if !place.metadata().ok()?.is_file() {
+        return None;
+    }
+    let file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()?;
     let mut bytes = Vec::new();
     file.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(bytes)

@@ -167,11 +167,11 @@ impl Preload {
     /// Makes it name the library too.
     pub(crate) fn add<'a>(&'a self, library: &Path, ours: &'a Dir) -> anyhow::Result<Change<'a>> {
         self.check_unchanged()?;
+        self.prepare(&with(self.text(), library))?;
         if self.found.is_none() {
             ours.open_or_create(&self.note(), 0o600)
                 .map_err(explained)?;
         }
-        self.prepare(&with(self.text(), library))?;
         Ok(Change {
             replaced: Replaced::by_fresh(&self.folder, self.name())?,
             made_by_us: self.found.is_none().then(|| (ours, self.note())),

@@ -94,6 +94,10 @@ fn tell_of(list: &Path, spellings: &[PathBuf], library: &Path) {
 fn from_other_lists(library: &Path, etc: &Etc) -> anyhow::Result<()> {
     let (mut left, mut failed) = (Vec::new(), Vec::new());
     for list in stacks::noted(&etc.dir)? {
+        if is_gone(&list) {
+            say!("{}: is no more", list.display());
+            continue;
+        }
         let taken = take_out(&list, library, etc).and_then(|spellings| {
             tell_of(&list, &spellings, library);
             check_others(&list, library)
@@ -106,6 +110,11 @@ fn from_other_lists(library: &Path, etc: &Etc) -> anyhow::Result<()> {
     stacks::note(&left, etc)?;
     ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
+}
+
+/// Whether a list's folder has gone, as of a stack that was removed.
+fn is_gone(list: &Path) -> bool {
+    list.parent().is_none_or(|folder| !folder.exists())
 }
 
 /// Fails while an entry is left that may be the library. Only the loader knows what some mean, such as one with
@@ -144,6 +153,7 @@ fn tell(folder: &Path) -> anyhow::Result<()> {
     let library = path.display();
     let ours = Dir::open(Path::new(config_lock::FOLDER), 0).map_err(explained)?;
     let others = ours.map_or(Ok(Vec::new()), |ours| stacks::noted(&ours))?;
+    let others = others.into_iter().filter(|list| !is_gone(list));
     for list in iter::once(PathBuf::from(preload::PATH)).chain(others) {
         let spellings = Preload::read_from(&list)?.spellings(&path);
         if spellings.is_empty() {

@@ -61,6 +61,14 @@ impl Answer {
         self
     }
 
+    /// The same of a process that was refused two calls before.
+    pub fn after_two_refusals(mut self) -> Answer {
+        for words in &mut self.words {
+            *words = words.replace("(1)", "(3)");
+        }
+        self
+    }
+
     /// The same of a process that was refused something before: a second time is not worth a line.
     pub fn again(mut self) -> Answer {
         self.words.retain(|words| !words.ends_with(SECOND_COPY));

@@ -21,7 +21,7 @@ fn a_process_that_can_open_no_file_gets_no_gpu_until_it_can(slurm: Slurm) -> Res
     let refused = Answer::refused_outside(too_many_open_files);
     assert_eq!(
         site.step(site.quarter, "whose without-files")?,
-        [refused.clone(), site.quarter_answer().again()]
+        [refused.clone(), site.quarter_answer().after_two_refusals()]
     );
     assert_eq!(
         site.step(site.whole, "whose without-files")?,

@@ -42,12 +42,18 @@ fn name_in(list: &Path, library: &Path, etc: &Etc) -> anyhow::Result<bool> {
     if let Some(other) = preload.others(library).first() {
         bail!("it names {other}, and two of them must not share a process; take that out first");
     }
-    let mut known = noted(&etc.dir)?;
-    if !known.iter().any(|it| it == list) {
-        known.push(list.to_path_buf());
-        note(&known, etc)?;
+    let before = noted(&etc.dir)?;
+    let mut known = before.clone();
+    known.retain(|it| it != list);
+    known.push(list.to_path_buf());
+    note(&known, etc)?;
+    match preload.add(library, &etc.dir) {
+        Ok(change) => change.keep(),
+        Err(error) => {
+            note(&before, etc)?;
+            return Err(error);
+        }
     }
-    preload.add(library, &etc.dir)?.keep();
     Ok(true)
 }
 
