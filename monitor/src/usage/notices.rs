@@ -88,8 +88,11 @@ impl Notices {
                     gpu: Some(gpu.uuid.clone()),
                     ..Event::new(kind)
                 };
-                events.extend(known.note_setting(node, job, gpu, event));
-                events.extend(known.note_missing(node, job, gpu, event));
+                let shared = node.gpus.iter().find(|it| it.uuid == gpu.uuid);
+                if let Some(shared) = shared {
+                    events.extend(known.note_setting(job, shared, event));
+                    events.extend(known.note_missing(job, shared, event));
+                }
                 let others = || others(node, job, gpu);
                 events.extend(known.compare(job, gpu, others, now, event));
             }
@@ -129,12 +132,10 @@ impl Known {
     /// The GPU has a setting that keeps the job from sharing it.
     fn note_setting(
         &mut self,
-        node: &usage::Node,
         job: &usage::Job,
-        own: &usage::JobGpu,
+        gpu: &usage::GpuUsage,
         event: impl Fn(&str) -> Event,
     ) -> Option<Event> {
-        let gpu = node.gpus.iter().find(|gpu| gpu.uuid == own.uuid)?;
         let setting = gpu.setting.as_ref().filter(|_| job.slice.is_some());
         let was_told = std::mem::replace(&mut self.told_setting, setting.is_some());
         let setting = setting.filter(|_| !was_told)?;
@@ -149,12 +150,10 @@ impl Known {
     /// Others hold memory of the job's slice. The memory of a process that has just ended may do so once.
     fn note_missing(
         &mut self,
-        node: &usage::Node,
         job: &usage::Job,
-        own: &usage::JobGpu,
+        gpu: &usage::GpuUsage,
         event: impl Fn(&str) -> Event,
     ) -> Option<Event> {
-        let gpu = node.gpus.iter().find(|gpu| gpu.uuid == own.uuid)?;
         let is_missing = gpu.missing_bytes > 0 && job.slice.is_some();
         let is_again = std::mem::replace(&mut self.is_missing, is_missing) && is_missing;
         self.told_missing &= is_missing;
