@@ -60,6 +60,8 @@
 
 #include "memory_facts/costs.c"
 
+#include "memory_facts/nobody.c"
+
 static const struct experiment {
     const char *name;
     void (*run)(char **arguments);
@@ -124,6 +126,10 @@ static const struct experiment {
     {"idle_context", idle_context},
     {"seen_from", seen_from},
     {"fork", fork_only},
+    {"nobody", nobody},
+    {"nobody_tiles", nobody_tiles},
+    {"nobody_forked", nobody_forked},
+    {"nobody_other", nobody_other},
 };
 
 int main(int count, char **words) {

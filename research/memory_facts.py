@@ -109,11 +109,14 @@ EXPERIMENTS = {
     "death, 1 GiB, a survivor allocates": ["death", "15", "map", "before", "0", "1", "allocate"],
     "death, 100 GiB, a survivor allocates": ["death", "8", "map", "before", "0", "100", "allocate"],
     "death, high descriptor, 100 GiB, a survivor allocates": ["death", "8", "high", "after", "0", "100", "allocate"],
+    "nobody": ["nobody"],
+    "nobody_tiles": ["nobody_tiles"],
+    "nobody_forked": ["nobody_forked"],
     "opencl": ["opencl"],
     "video": ["video"],
     "vulkan": ["vulkan"],
 }
-LIMITS = {"death": 60, "torch": 90, "jax": 90}
+LIMITS = {"death": 60, "nobody_forked": 90, "torch": 90, "jax": 90}
 LOADING = {"lazy": "LAZY", "eager": "EAGER"}
 
 # What a framework's process holds by NVML, and what its allocator knows of.

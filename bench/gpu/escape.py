@@ -36,7 +36,7 @@ def main():
     tries, kept = None, record.Record(options.out, {"machine": machine(), "revision": options.revision})
     try:
         place.furnish()
-        tries = Tries(kept, place.work, options)
+        tries = Tries(kept, place.work, [word for word in options.ways.split(",") if word])
         tries.run(time.monotonic() + options.budget)
     except Exception:
         kept.add("error", traceback.format_exc()[-1200:])

@@ -69,8 +69,8 @@ static const void *new_memory(uint32_t handle, uint64_t size) {
     return at == MAP_FAILED ? NULL : at;
 }
 
-// Begins the log, with room for so many records. 0, or the number of the step that failed.
-int switches_open(uint32_t count) {
+// Opens the GPU, for `channels_disable`. 0, or the number of the step that failed.
+int gpu_open(void) {
     struct device device = {0};
     uint32_t first_subdevice = 0;
     driver = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
@@ -84,7 +84,13 @@ int switches_open(uint32_t count) {
     if (new_object(0, 0, NV01_ROOT_CLIENT, NULL, 0)) return 2;
     while (new_object(client, DEVICE, NV01_DEVICE_0, &device, sizeof device))
         if (++device.number == MOST_GPUS) return 3;
-    if (new_object(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &first_subdevice, sizeof first_subdevice)) return 4;
+    return new_object(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &first_subdevice, sizeof first_subdevice) ? 4 : 0;
+}
+
+// The same, and begins the log, with room for so many records.
+int switches_open(uint32_t count) {
+    int failed = gpu_open();
+    if (failed) return failed;
     header = new_memory(HEADER, 4096);
     records = new_memory(RECORDS, ((uint64_t)count * sizeof *records + 4095) & ~4095ull);
     if (!header || !records) return 5;

@@ -3,8 +3,8 @@ import json
 
 
 class Record:
-    def __init__(self, folder, about):
-        self.folder, self.kept = folder, about | {"tries": []}
+    def __init__(self, folder, about, name="gpu-escape"):
+        self.file, self.kept = folder / f"{name}.json", about | {"tries": []}
 
     def add(self, key, value):
         self.kept[key] = value
@@ -16,8 +16,8 @@ class Record:
         self.write()
 
     def write(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "gpu-escape.json").write_text(json.dumps(self.kept, indent=1) + "\n")
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(json.dumps(self.kept, indent=1) + "\n")
 
 
 def seconds(value):

@@ -19,8 +19,8 @@ SETTLES = 3.0
 
 
 class Tries:
-    def __init__(self, record, work, options):
-        self.record, self.work, self.words = record, work, [word for word in options.ways.split(",") if word]
+    def __init__(self, record, work, words=()):
+        self.record, self.work, self.words = record, work, words
         self.slurm, self.monitor = Slurm(work), None
         self.folder = work / "jobs"
         self.folder.mkdir()
