@@ -356,6 +356,20 @@ static void sparse(void)
     wait_for_line();
 }
 
+// What a thread calls that has no context.
+static void without_context(void)
+{
+    device_pointer at = 0;
+    size_t available, total;
+    cu.cuInit(0);
+    printf("took: alloc=%d ", cu.cuMemAlloc_v2(&at, STEP));
+    printf("async=%d ", cu.cuMemAllocAsync(&at, STEP, NULL));
+    printf("free=%d ", cu.cuMemFree_v2(0x7f0000000000));
+    printf("info=%d\n", cu.cuMemGetInfo_v2(&available, &total));
+    fflush(stdout);
+    wait_for_line();
+}
+
 // Room for what kernels print and for the heap that they allocate from.
 static void limits(void)
 {
@@ -503,6 +517,8 @@ int main(int words, char **word)
         trims();
     else if (strcmp(action, "sparse") == 0)
         sparse();
+    else if (strcmp(action, "without-context") == 0)
+        without_context();
     else if (strcmp(action, "limits") == 0)
         limits();
     else if (strcmp(action, "contexts") == 0)

@@ -27,6 +27,14 @@ pub(crate) fn current() -> u64 {
     context as u64
 }
 
+/// The GPU of the calling thread's context.
+pub(crate) fn device() -> Option<CUdevice> {
+    let mut device = 0;
+    // Without a context the other call would fail, and compute-sanitizer would report that as the program's error.
+    let is_known = current() != 0 && cuda_queries::cuCtxGetDevice(&mut device) == CUDA_SUCCESS;
+    is_known.then_some(device)
+}
+
 /// Calls `ask` with the stream's context as the calling thread's.
 pub(crate) fn in_context_of<T>(stream: CUstream, ask: impl FnOnce() -> T) -> T {
     let mut own: CUcontext = core::ptr::null_mut();

@@ -1,6 +1,6 @@
 //! The functions of libcuda that the hook itself calls.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_int, c_uint, c_void};
 
 use super::args::{Argument, Number, Out};
 use super::cuda::CUDA;
@@ -23,7 +23,12 @@ ask! { CUDA, cuda;
         mipmap: CUmipmappedArray,
         device: CUdevice,
     ) -> CUresult;
-    fn cuPointerGetAttribute(data: Number<'_>, attribute: CUpointer_attribute, pointer: CUdeviceptr) -> CUresult;
+    fn cuPointerGetAttributes(
+        count: c_uint,
+        attributes: Out<'_, CUpointer_attribute>,
+        places: Out<'_, *mut c_void>,
+        pointer: CUdeviceptr,
+    ) -> CUresult;
     fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
     fn cuCtxPopCurrent_v2(context: &mut CUcontext) -> CUresult;
     fn cuStreamGetCtx(stream: CUstream, context: &mut CUcontext) -> CUresult;

@@ -8,7 +8,7 @@ use softmig_driver_sys::cuda::{
     CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUpointer_attribute, CUuuid,
 };
 
-use super::args::Number;
+use super::args::Out;
 use super::cuda_queries;
 use crate::os::fixed_str::Text;
 
@@ -64,9 +64,17 @@ pub(crate) fn written(kind: &[u8; 4], uuid: &CUuuid) -> Text<48> {
 
 /// An attribute of an address: a number, which may be smaller than 64 bits. `None` for the host's memory.
 pub(crate) fn attribute_of(address: CUdeviceptr, attribute: CUpointer_attribute) -> Option<u64> {
-    let mut value = 0;
-    let asked = cuda_queries::cuPointerGetAttribute(Number(&mut value), attribute, address);
-    (asked == CUDA_SUCCESS).then_some(value)
+    let (mut kind, mut value) = (0_u64, 0_u64);
+    let mut attributes = [CU_POINTER_ATTRIBUTE_MEMORY_TYPE, attribute];
+    let mut places = [&mut kind, &mut value].map(|place| core::ptr::from_mut(place).cast());
+    // Of an unknown address this is zero, and no error: compute-sanitizer would report one as the program's.
+    let asked = cuda_queries::cuPointerGetAttributes(
+        2,
+        Out::list(&mut attributes),
+        Out::list(&mut places),
+        address,
+    );
+    (asked == CUDA_SUCCESS && kind != 0).then_some(value)
 }
 
 /// Whether an address is one of a GPU's memory. An unknown address is the host's.

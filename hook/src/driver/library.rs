@@ -139,14 +139,14 @@ impl Library {
     /// The program has found `theirs`, which is no function in a slot. True if it is of the copy that the exports lead to. That is
     /// another one from now on if it `may_change`.
     pub(crate) fn follow(&self, theirs: *const (), may_change: impl FnOnce() -> bool) -> bool {
-        if self.is_in_use() || !self.is_there(theirs) {
+        if self.is_in_use() {
             return false;
         }
         let is_in_it = || self.with_copy(|object, _| object.contains(theirs as usize));
         if is_in_it() == Some(true) {
             return true;
         }
-        if !may_change() {
+        if !self.is_there(theirs) || !may_change() {
             return false;
         }
         let _changing = self.state.changing.hold_within(LONGEST_CHANGE);

@@ -212,7 +212,8 @@ fn limited(observes: bool) -> &'static [u8] {
 }
 
 const SECOND_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
-const HIDDEN: &[u8] = b" and can hide the driver from it: start the program without it";
+const HIDDEN: &[u8] =
+    b" and can hide the driver from it: start the program without it, or in a job with a whole GPU";
 
 impl Why<'_> {
     /// Words by which the job's log tells whether the job's user was told this before; `None` for what stays in the log, since

@@ -152,7 +152,7 @@ fn a_long_name_of_a_library_leaves_room_for_the_advice() {
     };
     let line = written(&message, true);
     assert!(
-        line.ends_with("start the program without it (4294967295)"),
+        line.ends_with("start the program without it, or in a job with a whole GPU (4294967295)"),
         "{line}"
     );
     assert!(line.len() < 250, "{line}");

@@ -2,11 +2,9 @@
 
 use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::CUDA_SUCCESS;
-
 use super::device::LimitedGpu;
 use super::nvml_usage;
-use crate::driver::cuda_queries;
+use crate::driver::context;
 use crate::identity::gate;
 
 /// The GPU of the calling thread's context; `None` without a context, or if nothing is limited on the GPU.
@@ -15,11 +13,7 @@ pub(crate) fn here() -> Option<LimitedGpu> {
     if !gate::is_limited_process() {
         return None;
     }
-    let mut device = 0;
-    if cuda_queries::cuCtxGetDevice(&mut device) != CUDA_SUCCESS {
-        return None;
-    }
-    let gpu = LimitedGpu::on(device)?;
+    let gpu = LimitedGpu::on(context::device()?)?;
     // Relaxed: looked at again where it matters.
     if gpu.state().overhead.load(Ordering::Relaxed) == 0 {
         meet(&gpu);

@@ -1,11 +1,11 @@
 //! Charges for memory that the driver has given up meanwhile.
 
-use softmig_driver_sys::cuda::CUDA_SUCCESS;
+use softmig_driver_sys::cuda::CU_POINTER_ATTRIBUTE_RANGE_SIZE;
 
 use super::allocations::Kind;
 use super::device::LimitedGpu;
 use super::{charge, mappings};
-use crate::driver::cuda_queries;
+use crate::driver::device::attribute_of;
 
 /// In the count of an address: the program has freed it.
 pub(crate) const FREED: u32 = u32::MAX;
@@ -17,9 +17,7 @@ pub(crate) fn forget_freed(gpu: &LimitedGpu) {
             if held.count != FREED || held.device != gpu.number() {
                 return;
             }
-            let (mut base, mut size) = (0, 0);
-            let known = cuda_queries::cuMemGetAddressRange_v2(&mut base, &mut size, address);
-            if known != CUDA_SUCCESS
+            if attribute_of(address, CU_POINTER_ATTRIBUTE_RANGE_SIZE).is_none()
                 && let Some(held) = gpu.holdings().take(kind, address)
             {
                 charge::refund(kind, &held);

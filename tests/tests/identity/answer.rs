@@ -44,7 +44,7 @@ impl Answer {
     pub fn kept_from_driver(mut self, job: u32, by: &str, hides_lookups: bool) -> Answer {
         let taken = format!(
             "job {job}: refused the GPU: {by} comes before softmig's library and can hide the driver from it: start the program \
-             without it (1)"
+             without it, or in a job with a whole GPU (1)"
         );
         self.words.insert(1, taken);
         self.init = NO_DEVICE;

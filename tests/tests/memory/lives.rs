@@ -131,7 +131,7 @@ fn a_child_that_forks_first_shares_the_slice_with_its_parent() -> Result<()> {
 }
 
 /// Whether a process has not ended. A zombie, for which its parent has not waited yet, has ended.
-fn runs(pid: &str) -> bool {
+pub(super) fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
@@ -483,4 +483,49 @@ fn all_who_begin_after_a_death_find_room() -> Result<()> {
         }
     }
     stand.check_peaks()
+}
+
+/// compute-sanitizer reports every call of the driver that fails as the program's error.
+#[test]
+fn the_library_makes_no_call_that_fails() -> Result<()> {
+    const WAYS: [&str; 16] = [
+        "cuMemAlloc_v2",
+        "cuMemAllocPitch_v2",
+        "cuMemAllocManaged",
+        "cuMemAllocAsync",
+        "cuMemPoolCreate",
+        "cuMemMap",
+        "cuMemCreate",
+        "cuArrayCreate_v2",
+        "cuMipmappedArrayCreate",
+        "cuGraphAddMemAllocNode",
+        "captured",
+        "cuMemExportToShareableHandle",
+        "cuMemGetHandleForAddressRange",
+        "cuStreamCreate",
+        "cuCtxCreate_v2",
+        "cuCtxSetLimit",
+    ];
+    let stand = Stand::new(65536)?;
+    let failed = |mut client: Running| -> Result<u64> {
+        client.hears("took: ")?;
+        Ok(stand.gpus.calls(client.pid(), "failed"))
+    };
+    for way in WAYS {
+        let words = ["takes", way, "8388608", "hold", "20"];
+        let without = failed(Running::start(stand.unlimited(&words))?)?;
+        let with = failed(stand.start(&words)?)?;
+        ensure!(
+            with == without,
+            "{way}: {with} calls failed, {without} without the library"
+        );
+    }
+    let words = ["lives", "without-context"];
+    let without = failed(Running::start(stand.unlimited(&words))?)?;
+    let with = failed(stand.start(&words)?)?;
+    ensure!(
+        with == without,
+        "{with} calls failed, {without} without the library"
+    );
+    Ok(())
 }
