@@ -4,9 +4,9 @@
 //!
 //! - [`mod@current`]: the GPU that a call is about.
 //! - [`reclaim`]: reserves, and looks for more room before a program is refused.
-//! - [`stale`], [`nvml_usage`], [`pools`], [`mappings`]: the driver's view. In this order: memory that it has given up,
-//!   memory without a name (contexts, code, stacks), memory pools, which keep memory that is freed to them, and managed
-//!   memory.
+//! - [`stale`], [`nvml_usage`], [`orphans`], [`pools`], [`mappings`]: the driver's view. In this order: memory that it has given
+//!   up, memory without a name (contexts, code, stacks), memory that others may keep, memory pools, which keep memory that is
+//!   freed to them, and managed memory.
 //! - [`charge`]: reserve, call, keep or give back: the way of every function that takes memory.
 //! - [`device`]: one GPU: its limit, and the memory that is charged for it.
 //! - [`slot`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
@@ -24,6 +24,7 @@ mod in_progress;
 pub(crate) mod mappings;
 pub(crate) mod nvml_usage;
 mod oom_log;
+pub(crate) mod orphans;
 pub(crate) mod pieces;
 pub(crate) mod pools;
 mod reclaim;

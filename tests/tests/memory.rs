@@ -5,6 +5,7 @@
 //! environment. Tests for which the job matters run clients in real jobs.
 
 mod crowd;
+mod exports;
 mod garbage;
 mod gpus;
 mod jobs;

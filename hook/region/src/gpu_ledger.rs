@@ -37,7 +37,14 @@ pub struct Slot {
     pub(crate) word: AtomicU64,
     /// The process whose slot it is or was: see [`Ledger::set_process`](crate::Ledger::set_process). Only in the first GPU's part.
     pub(crate) process: AtomicU64,
+    /// What others may keep of it: see [`GpuLedger::export`].
+    pub(crate) exports: AtomicU64,
+    /// A part of the table of what the job's processes share: see [`GpuLedger::share`]. It has nothing to do with the slot.
+    pub(crate) shared: [AtomicU64; SHARED],
 }
+
+/// How many names of shared memory are beside each slot.
+pub(crate) const SHARED: usize = 4;
 
 /// One GPU's part of the ledger.
 #[derive(Clone, Copy)]
@@ -207,6 +214,7 @@ impl<'a> GpuLedger<'a> {
                 (word.held() > 0).then(|| word.cleared())
             })
         });
+        self.forget_exports(slot);
         cleared.is_some()
     }
 
@@ -262,7 +270,7 @@ impl<'a> GpuLedger<'a> {
             .fold(0, u64::saturating_add)
     }
 
-    fn used_slots(&self) -> impl Iterator<Item = &'a Slot> {
+    pub(crate) fn used_slots(&self) -> impl Iterator<Item = &'a Slot> {
         let top = usize::try_from(self.top.load(Ordering::SeqCst)).unwrap_or(usize::MAX);
         self.slots.iter().take(top)
     }

@@ -164,6 +164,10 @@ impl<'a> Ledger<'a> {
     pub fn use_slot(&self, slot: usize) {
         let top = (slot as u64).saturating_add(1);
         self.head.top.fetch_max(top, Ordering::SeqCst);
+        // Older libraries leave it as it was.
+        for gpu in self.gpus() {
+            gpu.forget_exports(slot);
+        }
     }
 
     /// Says whose slot it is: a name that no other process has, or 0. Before the first charge to it.

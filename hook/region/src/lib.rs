@@ -34,6 +34,7 @@
 
 mod atomic;
 pub mod calls;
+mod exports;
 mod gpu_ledger;
 mod layout;
 mod pace;

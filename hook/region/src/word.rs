@@ -110,6 +110,41 @@ impl Grant {
     }
 }
 
+/// The units of a slot that others may keep: from the lowest bit 32 bits of those that its process has, and 32 of those that it has
+/// given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exports(pub(crate) u64);
+
+impl Exports {
+    pub(crate) fn new(exported: u32, orphaned: u32) -> Self {
+        Self(u64::from(exported) | u64::from(orphaned) << 32)
+    }
+
+    pub(crate) fn exported(self) -> u32 {
+        self.0 as u32
+    }
+
+    pub(crate) fn orphaned(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// All of them.
+    pub(crate) fn kept(self) -> u32 {
+        self.exported().saturating_add(self.orphaned())
+    }
+
+    pub(crate) fn exported_more(self, units: u32) -> Self {
+        Self::new(self.exported().saturating_add(units), self.orphaned())
+    }
+
+    pub(crate) fn orphaned_more(self, units: u32) -> Self {
+        Self::new(
+            self.exported().saturating_sub(units),
+            self.orphaned().saturating_add(units),
+        )
+    }
+}
+
 /// How often memory was refused, and the most at once: from the lowest bit 32 bits of units, and 32 of the count.
 pub(crate) struct Refusals(pub(crate) u64);
 

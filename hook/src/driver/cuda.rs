@@ -212,10 +212,11 @@ macro_rules! cuda_functions {
             { graphs::change_node() }
         fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult { graphs::destroy(graph_exec) }
         fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult { graphs::trim(device) }
-        fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) -> CUresult;
-        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult { ipc::open() giving pdptr }
+        fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) -> CUresult { export::share(pointer) giving handle }
+        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult
+            { ipc::open(handle) giving pdptr }
         fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult
-            { ipc::open() giving pdptr }
+            { ipc::open(handle) giving pdptr }
         fn cuIpcCloseMemHandle(pointer: CUdeviceptr) -> CUresult { ledger::released(Kind::Opened, pointer) }
         fn cuImportExternalMemory(
             ext_mem_out: *mut CUexternalMemory, mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> CUresult

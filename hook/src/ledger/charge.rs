@@ -197,7 +197,7 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
         apart.fetch_sub(held.units, Ordering::Relaxed);
     }
     if held.outlives(kind) {
-        gpu.outlive(held.units);
+        gpu.orphan(held.units);
     } else {
         gpu.refund(held.units);
     }
@@ -221,14 +221,19 @@ pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, known: &Know
         return;
     };
     match before {
-        Some(held) if other > 0 && held.other == 0 => {
-            let elsewhere = &gpu.state().elsewhere;
-            elsewhere.fetch_add(held.units, Ordering::Relaxed);
+        Some(held) => {
+            if !held.outlives(kind) {
+                gpu.export(held.units);
+            }
+            if other > 0 && held.other == 0 {
+                let elsewhere = &gpu.state().elsewhere;
+                elsewhere.fetch_add(held.units, Ordering::Relaxed);
+            }
         }
-        Some(_) => {}
         None => {
             gpu.charge(known.held.units);
-            gpu.outlive(known.held.units);
+            gpu.export(known.held.units);
+            gpu.orphan(known.held.units);
         }
     }
 }

@@ -8,15 +8,16 @@ use softmig_driver_sys::cuda::{
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
     CUDA_SUCCESS, CUdevice, CUuuid,
 };
+use softmig_driver_sys::nvml::nvmlDevice_t;
 use softmig_policy::node::identity::{Finding, ProcessRules};
-use softmig_region::{Full, GpuLedger, Taken, units_of_mib};
+use softmig_region::{Full, GpuLedger, Ledger, Taken, units_of_mib};
 
 use super::allocations::Holdings;
 use super::context_lock::{AlreadyLocked, ContextGuard};
 use super::in_progress::{CallGuard, Calls};
-use super::oom_log;
 use super::slot::{self, ProcessLedger, Reaped, Slot};
 use super::state::{GpuState, Known};
+use super::{oom_log, orphans};
 use crate::driver::{cuda_queries, device};
 use crate::identity::{gate, neighbours};
 use crate::os;
@@ -145,10 +146,41 @@ impl LimitedGpu {
         }
     }
 
-    /// Notes that these units stay charged: other processes can have them for as long as they like, though the driver
-    /// counts them for no process.
-    pub(crate) fn outlive(&self, units: u32) {
-        self.state.outlives.fetch_add(units, Ordering::Relaxed);
+    /// Notes that others may keep these units when this process has given them back.
+    pub(super) fn export(&self, units: u32) {
+        if let Some(gpu) = self.known.gpu {
+            gpu.export(self.slot(), units);
+        }
+    }
+
+    /// Notes that this process has given back what it had exported. It stays charged: see [`super::orphans`].
+    pub(super) fn orphan(&self, units: u32) {
+        if let Some(gpu) = self.known.gpu {
+            gpu.orphan(self.slot(), units);
+        }
+    }
+
+    /// Remembers that this process shares exported memory by a handle of this name.
+    pub(crate) fn share(&self, name: u64) {
+        if let Some(gpu) = self.known.gpu {
+            gpu.share(name);
+        }
+    }
+
+    /// Whether a process of the job shares memory by a handle of this name. Then that one is charged for it.
+    pub(crate) fn is_shared(&self, name: u64) -> bool {
+        self.known.gpu.is_some_and(|gpu| gpu.is_shared(name))
+    }
+
+    /// The units of this process's that only others may have.
+    pub(super) fn orphaned_here(&self) -> u32 {
+        let gpu = self.known.gpu;
+        gpu.map_or(0, |gpu| gpu.orphaned_by(self.slot()))
+    }
+
+    /// The job's ledger, and this GPU's part of it.
+    pub(super) fn ledger(&self) -> Option<(Ledger<'static>, GpuLedger<'static>)> {
+        Some((self.process.slot()?.ledger, self.known.gpu?))
     }
 
     /// Notes a refusal for those who look from outside.
@@ -243,9 +275,14 @@ pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<GpuLedger<'static>> {
     process.ok()?.slot()?.ledger.gpu(key(uuid))
 }
 
-/// The units that the living processes of the job hold of a GPU, also if this process knows the GPU from NVML alone.
-pub(crate) fn held(uuid: &CUuuid) -> u64 {
-    slot::held(key(uuid))
+/// The units that the living processes of the job hold of a GPU, also if this process knows the GPU from NVML alone. If that has it as
+/// this device, what others kept and do not any more is given back first.
+pub(crate) fn held(uuid: &CUuuid, device: Option<nvmlDevice_t>) -> u64 {
+    slot::held(key(uuid), |ledger, gpu| {
+        if let Some(device) = device {
+            orphans::give_back_of(ledger, gpu, device);
+        }
+    })
 }
 
 /// The key of a GPU in the ledger.

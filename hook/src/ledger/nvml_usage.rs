@@ -207,7 +207,7 @@ fn named(gpu: &LimitedGpu) -> u32 {
     let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
     gpu.held_here()
         .saturating_sub(part(&state.overhead))
-        .saturating_sub(part(&state.outlives))
+        .saturating_sub(gpu.orphaned_here())
 }
 
 /// The units that this process holds beyond those that are charged by name: at least and at most. Between them is
@@ -242,6 +242,11 @@ const MOST_PROCESSES: usize = (16 << 10) / size_of::<nvmlProcessInfo_t>();
 
 /// The bytes that are free on a GPU; `None` where the driver cannot be asked.
 pub(crate) fn free(gpu: &LimitedGpu) -> Option<u64> {
+    Some(memory(in_nvml(gpu)?)?.free)
+}
+
+/// The driver's figures for a GPU's memory; `None` where it has none.
+pub(super) fn memory(device: nvmlDevice_t) -> Option<nvmlMemory_v2_t> {
     let mut memory = nvmlMemory_v2_t {
         version: softmig_driver_sys::struct_version::<nvmlMemory_v2_t>(2),
         total: 0,
@@ -249,12 +254,12 @@ pub(crate) fn free(gpu: &LimitedGpu) -> Option<u64> {
         free: 0,
         used: 0,
     };
-    let result = nvml_queries::nvmlDeviceGetMemoryInfo_v2(in_nvml(gpu)?, &mut memory);
-    (result == NVML_SUCCESS).then_some(memory.free)
+    let result = nvml_queries::nvmlDeviceGetMemoryInfo_v2(device, &mut memory);
+    (result == NVML_SUCCESS).then_some(memory)
 }
 
 /// A GPU in NVML, which is asked to be ready.
-fn in_nvml(gpu: &LimitedGpu) -> Option<nvmlDevice_t> {
+pub(super) fn in_nvml(gpu: &LimitedGpu) -> Option<nvmlDevice_t> {
     if !is_ready() {
         return None;
     }
@@ -270,9 +275,22 @@ fn in_nvml(gpu: &LimitedGpu) -> Option<nvmlDevice_t> {
     found.ok()
 }
 
-/// The bytes that the driver counts for this process; `None` where it cannot be asked.
+/// The bytes that the driver counts for this process; `None` where it cannot be asked, or does not say.
 fn seen_by_nvml(gpu: &LimitedGpu) -> Option<u64> {
-    let device = in_nvml(gpu)?;
+    let us = os::process_id();
+    let mut known = None;
+    processes(in_nvml(gpu)?, |process, bytes| {
+        if process == us {
+            known = known.max(Some(bytes));
+        }
+        0
+    })?;
+    known
+}
+
+/// The sum of what `of` makes of each process on a GPU and the bytes that the driver counts for it, where it counts any. `None` where
+/// it cannot be asked. It tells each process the numbers of its own namespace.
+pub(super) fn processes(device: nvmlDevice_t, mut of: impl FnMut(u32, u64) -> u64) -> Option<u64> {
     let mut infos: Mapped<nvmlProcessInfo_t> = Mapped::new(MOST_PROCESSES).ok()?;
     let mut count = MOST_PROCESSES as u32;
     let result = nvml_queries::nvmlDeviceGetComputeRunningProcesses_v3(
@@ -283,17 +301,14 @@ fn seen_by_nvml(gpu: &LimitedGpu) -> Option<u64> {
     if result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE {
         return None;
     }
-    // The driver tells each process the numbers of its own namespace.
-    let us = os::process_id();
-    let ours = infos
+    // The driver says "not available" by the largest number.
+    let known = infos
         .iter()
         .take(count as usize)
-        .filter(|info| info.pid == us);
-    // The driver says "not available" by the largest number.
-    let known = ours
-        .map(|info| info.usedGpuMemory)
-        .filter(|&used| used != u64::MAX);
-    known.max()
+        .filter(|info| info.usedGpuMemory != u64::MAX);
+    Some(known.fold(0, |sum, info| {
+        sum.saturating_add(of(info.pid, info.usedGpuMemory))
+    }))
 }
 
 /// NVML's handle of a GPU, or of a part of one; or NVML's error.

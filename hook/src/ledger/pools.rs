@@ -317,7 +317,8 @@ fn destroyed(held: &Holding, left: u32) {
         let state = gpu.state();
         if held.other == MANAGED {
             // The driver counts what is left for no process.
-            gpu.outlive(left);
+            gpu.export(left);
+            gpu.orphan(left);
             state.managed.fetch_sub(held.units, Ordering::Relaxed);
         } else {
             state.overhead.fetch_add(left, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use softmig_region::Taken;
 use super::device::LimitedGpu;
 use super::in_progress::CallGuard;
 use super::oom_log;
-use super::{nvml_usage, pools, stale};
+use super::{nvml_usage, orphans, pools, stale};
 use crate::identity::message::{Missing, Request};
 use crate::os;
 
@@ -68,6 +68,7 @@ impl LimitedGpu {
         let _errno = os::Errno::save();
         let _guard = CallGuard::on(self);
         pools::give_back(self);
+        orphans::give_back(self);
         nvml_usage::correct(self);
         self.is_within_limit()
     }
@@ -94,17 +95,15 @@ impl LimitedGpu {
         loop {
             let is_late = os::milliseconds() > deadline;
             let reaped = self.reap();
-            // Another process that waits may have forgotten them first.
-            if (reaped.is_any || reaped.is_waiting) && fits() {
+            orphans::give_back(self);
+            // Another process that waits may have forgotten the dead first.
+            if fits() {
                 return true;
             }
             if !reaped.is_waiting || is_late {
                 break;
             }
             os::pause();
-        }
-        if fits() {
-            return true;
         }
         // Unused memory of pools, and what is charged for something that the driver has given up.
         pools::give_back(self);

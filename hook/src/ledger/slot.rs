@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use softmig_policy::node::identity::{Finding, ProcessRules, job_file};
 use softmig_policy::node::process_view::ProcessView;
-use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
+use softmig_region::{GpuLedger, Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::allocations::Holdings;
 use super::state::GpuState;
@@ -278,14 +278,18 @@ impl Slot {
                 since.store(0, Ordering::Relaxed);
                 continue;
             }
+            let process = self.ledger.process(slot);
+            let is_gone = os::is_gone(process);
             // Another process that looks must not look alive, so this takes no lock.
             if file.is_locked(lock) {
                 since.store(0, Ordering::Relaxed);
+                // A child has its mapping, and may have the driver's files.
+                if is_gone {
+                    self.ledger.gpus().for_each(|gpu| gpu.orphan_all(slot));
+                }
                 continue;
             }
             let age = now.saturating_sub(seen);
-            let process = self.ledger.process(slot);
-            let is_gone = os::is_gone(process);
             let settling = if is_gone { SETTLING_GONE } else { SETTLING };
             let is_other = name.swap(process, Ordering::Relaxed) != process;
             // One without a name that was seen that long ago may have been another one.
@@ -299,7 +303,7 @@ impl Slot {
             } else if file.share_byte(lock) == Ok(true) {
                 // A process that wants the slot while it is locked takes another. Several may clear it.
                 for gpu in self.ledger.gpus() {
-                    reaped.is_any |= gpu.clear(slot);
+                    gpu.bequeath(slot, self.number);
                 }
                 since.store(0, Ordering::Relaxed);
                 // A process of an older library has no name.
@@ -328,8 +332,6 @@ const SETTLING_GONE: u64 = 50;
 /// The outcome of a look at dead processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reaped {
-    /// Some held memory, and hold it no more.
-    pub(crate) is_any: bool,
     /// Some hold memory that will soon be free.
     pub(crate) is_waiting: bool,
 }
@@ -345,36 +347,46 @@ pub(super) fn gpu_states() -> Option<&'static [GpuState]> {
     ProcessLedger::known().map(|process| process.gpus.as_slice())
 }
 
-/// The units of a GPU that the living processes of this process's job hold. A process that has no place in the ledger
+/// The units of a GPU that the living processes of this process's job hold, after `first`. A process that has no place in the ledger
 /// takes none, and maps it for this look alone.
-pub(crate) fn held(key: NonZeroU64) -> u64 {
+pub(crate) fn held(key: NonZeroU64, first: impl Fn(Ledger<'_>, GpuLedger<'_>)) -> u64 {
     let ledger = ProcessLedger::known()
         .and_then(ProcessLedger::slot)
         .map(|slot| slot.ledger);
     let file = gate::with_finding(path).and_then(|path| open(&path).ok());
     match (ledger, file) {
-        (Some(ledger), Some(file)) => held_by_living(ledger, &file, key),
+        (Some(ledger), Some(file)) => held_by_living(ledger, &file, key, first),
         (Some(ledger), None) => ledger.known(key).map_or(0, |gpu| gpu.held()),
-        (None, Some(file)) => seen_by_passer(&file, key).unwrap_or(0),
+        (None, Some(file)) => seen_by_passer(&file, key, first).unwrap_or(0),
         (None, None) => 0,
     }
 }
 
-fn seen_by_passer(file: &File, key: NonZeroU64) -> Result<u64, Error> {
+fn seen_by_passer(
+    file: &File,
+    key: NonZeroU64,
+    first: impl Fn(Ledger<'_>, GpuLedger<'_>),
+) -> Result<u64, Error> {
     let size = file.status()?.size.min(size(MAX_GPUS));
     let start = os::map_shared(file, size)?;
     // SAFETY: mapped until it is given back below, and only read and written as atomics.
     let ledger = unsafe { Ledger::at(start.as_ptr(), size) };
-    let held = ledger.map_or(0, |ledger| held_by_living(ledger, file, key));
+    let held = ledger.map_or(0, |ledger| held_by_living(ledger, file, key, first));
     // SAFETY: mapped above, and the ledger is not used any more.
     unsafe { os::unmap(start, size) };
     Ok(held)
 }
 
-fn held_by_living(ledger: Ledger<'_>, file: &File, key: NonZeroU64) -> u64 {
+fn held_by_living(
+    ledger: Ledger<'_>,
+    file: &File,
+    key: NonZeroU64,
+    first: impl Fn(Ledger<'_>, GpuLedger<'_>),
+) -> u64 {
     let Some(gpu) = ledger.known(key) else {
         return 0;
     };
+    first(ledger, gpu);
     let held = |slot| {
         let held = gpu.held_by(slot);
         // Ours is another open file than any that holds a lock.
@@ -461,11 +473,11 @@ mod tests {
         let look = || {
             let reaped = own.clear_dead(&open(&path).unwrap(), &dead);
             let held = [1, 2, 3, 4].map(|slot| gpu.held_by(slot));
-            (reaped.is_any, reaped.is_waiting, held)
+            (reaped.is_waiting, held)
         };
-        assert_eq!(look(), (false, true, [1; 4]));
+        assert_eq!(look(), (true, [1; 4]));
         os::nap(SETTLING_GONE * 1_050_000);
-        assert_eq!(look(), (true, true, [0, 1, 1, 1]));
+        assert_eq!(look(), (true, [0, 1, 1, 1]));
         // Seen long ago, so it is another process by now unless it is gone.
         let long_ago = os::milliseconds() - 3 * SETTLING;
         own.ledger.set_process(1, gone);
@@ -474,14 +486,14 @@ mod tests {
             dead.since.store(long_ago, Ordering::Relaxed);
         }
         dead[1].name.store(gone, Ordering::Relaxed);
-        assert_eq!(look(), (true, true, [0, 1, 1, 1]));
+        assert_eq!(look(), (true, [0, 1, 1, 1]));
         // Another one that is gone.
         own.ledger.set_process(1, gone);
         gpu.charge(1, 1);
         dead[1].since.store(long_ago, Ordering::Relaxed);
         dead[1].name.store(gone ^ 2, Ordering::Relaxed);
-        assert_eq!(look(), (false, true, [1; 4]));
+        assert_eq!(look(), (true, [1; 4]));
         os::nap(SETTLING * 1_050_000);
-        assert_eq!(look(), (true, false, [0; 4]));
+        assert_eq!(look(), (false, [0; 4]));
     }
 }

@@ -28,8 +28,6 @@ pub(crate) struct GpuState {
     pub(crate) free: AtomicU64,
     /// Units without a name that are charged and may not be taken yet.
     pub(crate) promised: AtomicU32,
-    /// Units that others can keep by a descriptor: the driver counts them for no process.
-    pub(crate) outlives: AtomicU32,
     /// Units with a name when `free` was seen.
     pub(crate) named: AtomicU32,
     /// Not zero once a graph with memory nodes was instantiated.
@@ -51,7 +49,7 @@ pub(crate) struct GpuState {
 }
 
 zeroed! { GpuState {
-    known, overhead, guessed, managed, elsewhere, graphs, context, free, promised, outlives, named, graph, streams, busy, searching,
+    known, overhead, guessed, managed, elsewhere, graphs, context, free, promised, named, graph, streams, busy, searching,
     context_lock, pool, look_at, refused
 } }
 
@@ -68,7 +66,6 @@ impl GpuState {
             context: AtomicU32::new(0),
             free: AtomicU64::new(0),
             promised: AtomicU32::new(0),
-            outlives: AtomicU32::new(0),
             graph: AtomicU32::new(0),
             streams: AtomicU32::new(0),
             named: AtomicU32::new(0),

@@ -1,11 +1,14 @@
-//! References that keep memory when this process has given it back: descriptors, and places in multicast objects. The
-//! memory stays charged here until this process ends, since no call tells when the last of them is gone.
+//! References that keep memory when this process has given it back: descriptors, other processes, and places in multicast objects.
+//! No call tells when the last of them is gone: see [`crate::ledger::orphans`].
 
-use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdeviceptr, CUmemGenericAllocationHandle, CUresult};
+use softmig_driver_sys::cuda::{
+    CUDA_SUCCESS, CUdeviceptr, CUipcMemHandle, CUmemGenericAllocationHandle, CUresult,
+};
 
+use crate::driver::args::Given;
 use crate::driver::cuda_queries;
 use crate::ledger::pieces::piece_of;
-use crate::ledger::{self, Holdings, Kind, Known};
+use crate::ledger::{self, Holdings, Kind, Known, LimitedGpu};
 
 /// Something that is held: its kind and name.
 type Found = (Kind, u64, Known);
@@ -62,6 +65,33 @@ fn at(holdings: &Holdings, address: CUdeviceptr) -> Option<Found> {
 /// Calls what keeps the memory at an address: it gives it a descriptor, or binds it to a multicast object.
 pub(crate) fn address_outlives(address: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
     keeping(|holdings| at(holdings, address), 0, call)
+}
+
+/// Calls what gives other processes a handle of the memory at an address.
+pub(crate) fn share(
+    handle: &Given<CUipcMemHandle>,
+    address: CUdeviceptr,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let result = address_outlives(address, call);
+    if result == CUDA_SUCCESS
+        && let Some(handle) = handle.get()
+        && let Some((_, _, known)) = ledger::holdings().and_then(|holdings| at(holdings, address))
+        && let Some(gpu) = LimitedGpu::on(known.held.device.into())
+    {
+        gpu.share(name(&handle));
+    }
+    result
+}
+
+/// A name of shared memory, which is not 0: FNV-1a of the bytes of its handle.
+pub(super) fn name(handle: &CUipcMemHandle) -> u64 {
+    let next = |name: u64, byte: &_| (name ^ u64::from(*byte as u8)).wrapping_mul(0x0100_0000_01b3);
+    handle
+        .reserved
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, next)
+        .max(1)
 }
 
 /// The same with physical memory. `other` is [`EXPORTED`](ledger::EXPORTED) where other processes get it, else 0.

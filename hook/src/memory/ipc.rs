@@ -1,14 +1,16 @@
 //! Memory of other processes and other interfaces. Each process that can use it is charged for it: it lives as long as any of them
-//! keeps it, and the process that made it may be gone.
+//! keeps it, and the process that made it may be gone. Of the job's own memory that is shared by a handle the maker alone is charged, and
+//! stays so: see [`super::export`].
 
 use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_SUCCESS, CUdeviceptr,
-    CUexternalMemory, CUresult,
+    CUexternalMemory, CUipcMemHandle, CUresult,
 };
 use softmig_region::units;
 
+use super::export;
 use crate::driver::args::{Given, In};
 use crate::driver::device::device_of;
 use crate::driver::{context, cuda_queries};
@@ -20,6 +22,7 @@ use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, here};
 fn opened(
     pointer: &Given<CUdeviceptr>,
     result: CUresult,
+    handle: Option<&CUipcMemHandle>,
     close: fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
     if result != CUDA_SUCCESS || !gate::is_limited_process() {
@@ -35,7 +38,8 @@ fn opened(
     };
     let (mut base, mut size) = (0, 0);
     let known = cuda_queries::cuMemGetAddressRange_v2(&mut base, &mut size, address);
-    let units = if known == CUDA_SUCCESS {
+    let is_the_jobs = handle.is_some_and(|handle| gpu.is_shared(export::name(handle)));
+    let units = if known == CUDA_SUCCESS && !is_the_jobs {
         in_pieces(size as u64)
     } else {
         0
@@ -60,8 +64,13 @@ fn opened(
 }
 
 /// Opens memory of another process.
-pub(crate) fn open(pointer: &Given<CUdeviceptr>, call: impl FnOnce() -> CUresult) -> CUresult {
-    opened(pointer, call(), cuda_queries::cuIpcCloseMemHandle)
+pub(crate) fn open(
+    pointer: &Given<CUdeviceptr>,
+    handle: CUipcMemHandle,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let close = cuda_queries::cuIpcCloseMemHandle;
+    opened(pointer, call(), Some(&handle), close)
 }
 
 /// Opens memory of another interface, such as Vulkan.
@@ -93,5 +102,5 @@ pub(crate) fn import_pointer(
     pointer: &Given<CUdeviceptr>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    opened(pointer, call(), cuda_queries::cuMemFree_v2)
+    opened(pointer, call(), None, cuda_queries::cuMemFree_v2)
 }

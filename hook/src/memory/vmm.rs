@@ -1,6 +1,6 @@
 //! Virtual memory management: physical memory that has a handle and lives until it is released and unmapped by all.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr,
@@ -44,18 +44,20 @@ pub(crate) fn create(
     })
 }
 
-/// Set once memory was mapped into arrays: which tiles are still mapped is unknown, so from then on what is released
-/// stays charged until the process ends.
-static IN_ARRAYS: AtomicBool = AtomicBool::new(false);
+/// The calls that have mapped memory into arrays, or are about to: which tiles are still mapped is unknown, so from then on they may
+/// keep what is released.
+static INTO_ARRAYS: AtomicU32 = AtomicU32::new(0);
 
 /// Gives a reference to physical memory back.
 pub(crate) fn release(
     handle: CUmemGenericAllocationHandle,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    // Relaxed: a flag and nothing else.
-    if IN_ARRAYS.load(Ordering::Relaxed) {
-        return call();
+    if INTO_ARRAYS.load(Ordering::SeqCst) > 0
+        && let Some(holdings) = ledger::holdings()
+        && let Some(known) = holdings.find(Kind::Handle, handle)
+    {
+        ledger::described(holdings, Kind::Handle, handle, &known, 0);
     }
     ledger::released(Kind::Handle, handle, call)
 }
@@ -146,8 +148,13 @@ pub(crate) fn unmap(
 
 /// Maps memory into arrays, or unmaps it.
 pub(crate) fn map_array(call: impl FnOnce() -> CUresult) -> CUresult {
-    IN_ARRAYS.store(true, Ordering::Relaxed);
-    call()
+    // Before the call: another thread may release the memory meanwhile.
+    INTO_ARRAYS.fetch_add(1, Ordering::SeqCst);
+    let result = call();
+    if result != CUDA_SUCCESS {
+        INTO_ARRAYS.fetch_sub(1, Ordering::SeqCst);
+    }
+    result
 }
 
 /// A further handle of memory that is mapped somewhere: the same handle again, with one more reference. Counted before it

@@ -13,7 +13,7 @@ use crate::driver::device::{device_count, uuid};
 use crate::driver::nvml_queries;
 use crate::identity::gate;
 use crate::identity::host::ThisNode;
-use crate::ledger::{self, device};
+use crate::ledger::{self, device, orphans};
 use crate::os::{self, Errno};
 
 /// The slice of a GPU, in bytes.
@@ -33,10 +33,11 @@ impl Slice {
         }
         let gpu = ledger::here()?;
         let _errno = Errno::save();
+        orphans::give_back(&gpu);
         let held = gpu.held();
         // Other processes may have ended.
         let held = if held > gpu.held_here().into() {
-            device::held(gpu.uuid())
+            device::held(gpu.uuid(), None)
         } else {
             held
         };
@@ -53,7 +54,7 @@ impl Slice {
         }
         let gpu = NvmlGpu::behind(device)?;
         let limit = bytes(gpu.limit(device)?);
-        let held = in_bytes(device::held(&gpu.bytes));
+        let held = in_bytes(device::held(&gpu.bytes, Some(device)));
         Some(Self { limit, held })
     }
 

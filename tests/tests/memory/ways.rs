@@ -81,6 +81,8 @@ ways! {
     graphs_with_parameters_in_a_threads_stream: "cuGraphInstantiateWithParams_ptsz";
     a_pool_that_is_made_the_gpus: "cuDeviceSetMemPool";
     handles_of_mapped_memory: "cuMemRetainAllocationHandle";
+    memory_that_a_descriptor_keeps: "cuMemExportToShareableHandle";
+    memory_that_a_dma_buf_keeps: "cuMemGetHandleForAddressRange";
     captured_allocations: "captured";
     stacks: "cuCtxSetLimit";
 }
@@ -163,12 +165,6 @@ fn keeps(way: &str, step: u64, beyond: u64) -> Result<()> {
 #[test]
 fn the_limit_holds_for_green_contexts() -> Result<()> {
     keeps("cuGreenCtxCreate", 4 << 20, 0)
-}
-
-/// Others may have it, so it stays charged until the process ends.
-#[test]
-fn the_limit_holds_for_exported_memory() -> Result<()> {
-    keeps("cuMemExportToShareableHandle", 32 << 20, 0)
 }
 
 /// They keep what they took until their context goes. Several are looked at together.

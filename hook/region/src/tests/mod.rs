@@ -6,6 +6,8 @@
 #[cfg(not(loom))]
 mod deaths;
 #[cfg(not(loom))]
+mod exports;
+#[cfg(not(loom))]
 mod garbage;
 #[cfg(not(loom))]
 mod model;
@@ -36,6 +38,8 @@ impl Part {
         let slot = |_| Slot {
             word: AtomicU64::new(0),
             process: AtomicU64::new(0),
+            exports: AtomicU64::new(0),
+            shared: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         Self {
             grant: AtomicU64::new(0),

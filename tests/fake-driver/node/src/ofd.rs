@@ -3,6 +3,9 @@
 //!
 //! The descriptor is closed at once, so a program that closes all descriptors loses nothing; the mapping is not
 //! inherited by a child, and ends with the process or its exec. The kernel then drops the lock, however the end came.
+//!
+//! A second lock belongs to a descriptor that stays open, as the driver's files do. Children inherit it, and what a process had stays
+//! until they have closed it too (seen on an H100).
 
 use std::fs::File;
 use std::io;
@@ -20,6 +23,20 @@ pub(crate) fn take(file: &File, slot: usize) -> io::Result<bool> {
         Err(error) => Err(error),
     }
 }
+
+/// Takes the lock of the process's files, for the open file that is one.
+pub(crate) fn take_files(file: &File, slot: usize) -> io::Result<()> {
+    let mut region = region(libc::F_WRLCK, FILES + slot);
+    control(file, libc::F_OFD_SETLK, &mut region)
+}
+
+/// Whether a process that had the files of this slot, or a child of its, has them still.
+pub(crate) fn has_files(file: &File, slot: usize) -> bool {
+    is_taken(file, FILES + slot)
+}
+
+/// The byte for the files of the first slot, after those for slots.
+const FILES: usize = 1 << 20;
 
 /// Marks the open file as alive, along with any number of others.
 pub(crate) fn share(file: &File) -> io::Result<()> {

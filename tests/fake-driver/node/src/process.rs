@@ -1,5 +1,6 @@
 //! A process of the node: how it joins, what it counts, and how it leaves.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +19,8 @@ pub struct Process {
     pub(crate) generation: u64,
     /// A word that reads 0 in a child, where the node is not mapped.
     here: MmapMut,
+    /// In the place of the driver's open files.
+    _files: File,
 }
 
 impl Process {
@@ -44,12 +47,14 @@ impl Process {
             .filter(|(_, slot)| !slot.is_taken())
             .collect();
         free.sort_by_key(|(_, slot)| get(&slot.taken));
-        let taken = free
-            .into_iter()
-            .find(|(number, _)| ofd::take(&file, *number).unwrap_or(false));
+        let taken = free.into_iter().find(|(number, _)| {
+            !ofd::has_files(&file, *number) && ofd::take(&file, *number).unwrap_or(false)
+        });
         let Some((slot, record)) = taken else {
             return Err(AttachError::Full);
         };
+        let files = Mapped::open_file(path)?;
+        ofd::take_files(&files, slot).map_err(NodeError::os(path, "locking its files"))?;
         set(&record.joined, clock::now(&mapped));
         set(&record.left, 0);
         let generation = introduce(record, shared.sequence.fetch_add(1, Ordering::Relaxed) + 1);
@@ -59,6 +64,7 @@ impl Process {
             slot,
             generation,
             here,
+            _files: files,
         })
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn reap(mapped: &Mapped) -> bool {
     let lingering = mapped.description.lingering.as_nanos();
     let mut lingers = false;
     for (number, slot) in mapped.shared().slots.iter().enumerate() {
-        if !slot.is_taken() || ofd::is_taken(&file, number) {
+        if !slot.is_taken() || ofd::is_taken(&file, number) || ofd::has_files(&file, number) {
             continue;
         }
         // One later, since 0 means that nothing was seen.

@@ -1,0 +1,122 @@
+//! Exported memory over random histories: never less is charged than somebody has, and no more once somebody has looked.
+
+use proptest::prelude::*;
+
+use super::Part;
+
+const SLOTS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A process takes memory, and mostly shows it to others.
+    Take(usize, u32, bool),
+    /// It gives back the oldest that it has.
+    Free(usize),
+    /// Others let the oldest go that they have.
+    Close,
+    /// It ends, and another one forgets it.
+    End(usize, usize),
+    /// It ends, and a child of its has its mapping.
+    Leave(usize),
+    Look,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let slot = 0..SLOTS;
+    let step = prop_oneof![
+        4 => (slot.clone(), 0..100_u32, proptest::bool::weighted(0.8)).prop_map(|(slot, units, is_shown)| Step::Take(slot, units, is_shown)),
+        3 => slot.clone().prop_map(Step::Free),
+        3 => Just(Step::Close),
+        1 => (slot.clone(), slot.clone()).prop_map(|(slot, heir)| Step::End(slot, heir)),
+        1 => slot.prop_map(Step::Leave),
+        2 => Just(Step::Look),
+    ];
+    proptest::collection::vec(step, 1..200)
+}
+
+/// What there is: units, and whether others have them.
+#[derive(Default)]
+struct Model {
+    own: [Vec<(u32, bool)>; SLOTS],
+    /// Of nobody but others.
+    left: Vec<u32>,
+}
+
+impl Model {
+    fn of_processes(&self) -> u64 {
+        self.own
+            .iter()
+            .flatten()
+            .map(|(units, _)| u64::from(*units))
+            .sum()
+    }
+
+    fn of_others(&self) -> u64 {
+        self.left.iter().copied().map(u64::from).sum()
+    }
+
+    fn ends(&mut self, slot: usize) {
+        let own = std::mem::take(&mut self.own[slot]);
+        self.left
+            .extend(own.iter().filter(|one| one.1).map(|one| one.0));
+    }
+}
+
+fn take(part: &Part, model: &mut Model, step: Step) {
+    let gpu = part.gpu();
+    match step {
+        Step::Take(slot, units, is_shown) => {
+            gpu.charge(slot, units);
+            if is_shown {
+                gpu.export(slot, units);
+            }
+            model.own[slot].push((units, is_shown));
+        }
+        Step::Free(slot) if !model.own[slot].is_empty() => match model.own[slot].remove(0) {
+            (units, true) => {
+                gpu.orphan(slot, units);
+                model.left.push(units);
+            }
+            (units, false) => gpu.refund(slot, units),
+        },
+        Step::Close if !model.left.is_empty() => {
+            model.left.remove(0);
+        }
+        Step::End(slot, heir) => {
+            gpu.bequeath(slot, heir);
+            model.ends(slot);
+        }
+        Step::Leave(slot) => {
+            gpu.orphan_all(slot);
+            model.ends(slot);
+        }
+        Step::Look => {
+            let kept = model.of_others();
+            gpu.give_back_orphaned(gpu.orphaned().saturating_sub(kept));
+            assert_eq!(gpu.held(), model.of_processes() + kept);
+        }
+        _ => {}
+    }
+    assert!(gpu.held() >= model.of_processes() + model.of_others());
+}
+
+proptest! {
+    #[test]
+    fn what_others_keep_stays_charged_until_a_look(steps in steps()) {
+        let (part, mut model) = (Part::new(SLOTS), Model::default());
+        for step in steps {
+            take(&part, &mut model, step);
+        }
+        take(&part, &mut model, Step::Look);
+    }
+
+    #[test]
+    fn what_is_shared_is_known_and_nothing_else(names in proptest::collection::vec(1..u64::MAX, 1..16), other in 1..u64::MAX) {
+        let part = Part::new(64);
+        for name in &names {
+            part.gpu().share(*name);
+            prop_assert!(part.gpu().is_shared(*name));
+        }
+        prop_assert_eq!(part.gpu().is_shared(other), names.contains(&other));
+    }
+}
