@@ -62,6 +62,8 @@
 
 #include "memory_facts/nobody.c"
 
+#include "memory_facts/names.c"
+
 static const struct experiment {
     const char *name;
     void (*run)(char **arguments);
@@ -126,6 +128,8 @@ static const struct experiment {
     {"idle_context", idle_context},
     {"seen_from", seen_from},
     {"fork", fork_only},
+    {"ipc_names", ipc_names},
+    {"attributes", attributes},
     {"nobody", nobody},
     {"nobody_tiles", nobody_tiles},
     {"nobody_forked", nobody_forked},

@@ -109,6 +109,8 @@ EXPERIMENTS = {
     "death, 1 GiB, a survivor allocates": ["death", "15", "map", "before", "0", "1", "allocate"],
     "death, 100 GiB, a survivor allocates": ["death", "8", "map", "before", "0", "100", "allocate"],
     "death, high descriptor, 100 GiB, a survivor allocates": ["death", "8", "high", "after", "0", "100", "allocate"],
+    "ipc_names": ["ipc_names"],
+    "attributes": ["attributes"],
     "nobody": ["nobody"],
     "nobody_tiles": ["nobody_tiles"],
     "nobody_forked": ["nobody_forked"],

@@ -83,6 +83,7 @@ def interrupted(record, work, options):
         def run(self):
             self.installed()
             self.record.add("proof", json.loads(self.monitor.measured.read_text()))
+            self.record.add("monitor_memory_peak_mib", self.monitor.memory_peak_mib())
             self.begin_neighbour()
             own, self.folder = self.folder, work / "other"
             self.folder.mkdir()
@@ -128,7 +129,7 @@ def report(folder):
         "# Interrupted by another's hand, on a real GPU", "",
         "Written by `bench/gpu/interrupted.py --report bench/results` from gpu-interrupted.json; do not edit.", "",
         f"{kept['machine']['date']}, {gpu}, driver {driver}, {kept.get('slurm', 'Slurm')}, softmig of {kept['revision']}.", "",
-        f"A job with half a GPU is busy beside one with a quarter. Root takes the channels of the first off the GPU. Its pace is over {kept['seconds']:.0f} s, relative to the {BEFORE:.0f} s before; the *gap* is the longest time without a step that ended. *Told* is the monitor's count of interruptions, from the job's start.", "",
+        f"A job with half a GPU is busy beside one with a quarter. Root takes the channels of the first off the GPU. Its pace is over {kept['seconds']:.0f} s, relative to the {BEFORE:.0f} s before; the *gap* is the longest time without a step that ended. *Told* is the monitor's count of interruptions, from the job's start. The monitor and the two programs by which it measured the GPU before had {kept.get('monitor_memory_peak_mib')} MiB of host memory at most, of the 2 GiB that its unit has.", "",
         "| taken off | times | its pace | longest gap | the other's pace | told until then |",
         "| --- | --- | --- | --- | --- | --- |",
     ]

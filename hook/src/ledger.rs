@@ -34,7 +34,7 @@ mod state;
 
 pub(crate) use allocations::{Holding, Holdings, Kind, Known};
 pub(crate) use charge::{
-    EXPORTED, Ending, FROM_ELSEWHERE, OUTLIVES, Way, add_reference, charged, described,
+    DESCRIBED, EXPORTED, Ending, FROM_ELSEWHERE, OUTLIVES, Way, add_reference, charged, described,
     drop_reference, given_back, keep, refund, released,
 };
 pub(crate) use current::here;

@@ -169,17 +169,21 @@ static int receive_file(int from)
     return file;
 }
 
-// In another process: maps and unmaps what comes, or only keeps it ("keeps").
+// In another process: "maps" and unmaps what comes, or "keeps" it, or keeps it and "hides" it.
 static void consumer(int socket, const char *what)
 {
     int file, result = start(false), done = 0;
+    // Room that is charged and not taken: it may not hide what is.
+    device_pointer at;
+    if (!result && strcmp(what, "hides") == 0)
+        result = cu.cuMemAllocManaged(&at, (size_t)20 * STEP, 1);
     while ((file = receive_file(socket)) >= 0) {
         unsigned long long memory = 0;
         struct block block = {0};
         if (!result)
             result = cu.cuMemImportFromShareableHandle(&memory, (void *)(long)file, 1);
         close(file);
-        if (strcmp(what, "keeps") != 0) {
+        if (strcmp(what, "maps") == 0) {
             if (!result)
                 result = map_physical(memory, STEP, &block);
             if (!result)

@@ -9,6 +9,8 @@ from open_files import look
 from place import NAME, USER, gpu_type, sh, shards_of
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
+# As the monitor's unit says.
+MOST_MEMORY = "2G"
 NODE = "softmigbench"
 
 
@@ -163,6 +165,18 @@ def removed(group):
     return True
 
 
+def own_group(name, memory):
+    """A control group of version 2 with so much memory; `None` where that cannot be had."""
+    group = GROUPS / name
+    try:
+        group.mkdir(exist_ok=True)
+        (group / "memory.max").write_text(memory)
+    except OSError:
+        removed(group)
+        return None
+    return group
+
+
 class Monitor:
     """The daemon that steers jobs. It is there once it has measured the GPU, as on a node that has been idle."""
 
@@ -170,12 +184,17 @@ class Monitor:
     measured = pathlib.Path("/var/lib/softmig/scheduler.json")
 
     def __init__(self, work):
-        self.log = work / "monitor.log"
+        self.log, self.group = work / "monitor.log", own_group("softmig-monitor", MOST_MEMORY)
+        enter = ["sh", "-c", f"echo $$ > {self.group}/cgroup.procs; exec {self.program}"] if self.group else [self.program]
         with open(self.log, "ab") as log:
-            self.child = subprocess.Popen([self.program], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self.child = subprocess.Popen(enter, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         until(lambda: pathlib.Path("/run/softmig/arbiter.sock").exists() or self.child.poll() is not None, 5)
         if not until(lambda: self.measured.exists() or self.child.poll() is not None, 60):
             print("the monitor has not measured the GPU: jobs keep their cap", self.log.read_text(errors="replace")[-600:], sep="\n", flush=True)
+
+    def memory_peak_mib(self):
+        """The most host memory that it and its programs have had at a time, where control groups of version 2 tell."""
+        return int((self.group / "memory.peak").read_text()) >> 20 if self.group else None
 
     def is_up(self):
         return self.child.poll() is None and pathlib.Path("/run/softmig/arbiter.sock").exists()
@@ -206,6 +225,8 @@ class Monitor:
             except subprocess.TimeoutExpired:
                 self.child.kill()
                 self.child.wait()
+        if self.group:
+            until(lambda: removed(self.group), 2)
 
 
 def stop(slurm, monitor, files, of_monitor, of_file):

@@ -1,123 +1,179 @@
 //! Memory that others may keep when its process has given it back or has ended: by descriptors, and by places in arrays and in
 //! multicast objects.
 //!
-//! No call tells when the last of them is gone. So such memory stays charged, as *orphaned*, until somebody has looked how much
-//! memory of the GPU belongs to no process.
+//! No call tells when the last of them is gone. So such memory is *orphaned*: it is charged to the job and no slot, until somebody has
+//! looked how much of the GPU's memory nobody else has. Units become orphans before they leave their slot, and a sum reads them last.
+//! So no sum misses them, and who dies in between leaves too much charged, which the next look mends.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::gpu_ledger::{GpuLedger, SHARED};
+use crate::gpu_ledger::{GpuLedger, SHARED, change_always};
+use crate::pace::TRIES;
 use crate::word::Exports;
+
+/// The orphans of a GPU at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orphans(u64);
+
+impl Orphans {
+    /// From the lowest bit: the units (32), and a count of changes (32).
+    fn new(units: u32, changes: u64) -> Self {
+        Self(u64::from(units) | changes << 32)
+    }
+
+    /// Their units.
+    pub fn units(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn with(self, units: u32) -> Self {
+        Self::new(units, (self.0 >> 32).wrapping_add(1))
+    }
+}
 
 impl GpuLedger<'_> {
     /// From now on others may keep `units` of this slot's.
     pub fn export(&self, slot: usize, units: u32) {
-        self.change_exports(slot, |exports| exports.exported_more(units));
+        self.change_exports(slot, |it| it.exported_more(units));
     }
 
-    /// The process has given back `units` that it had exported. They stay charged.
+    /// The process has given back `units` that it had exported.
     pub fn orphan(&self, slot: usize, units: u32) {
-        self.change_exports(slot, |exports| exports.orphaned_more(units));
+        self.add_orphans(units);
+        self.change_exports(slot, |it| it.exported_less(units));
+        self.take_out(slot, units);
     }
 
     /// The process of this slot is no more, and something may keep all that it had.
     pub fn orphan_all(&self, slot: usize) {
-        let used = self.held_by(slot);
-        self.change_exports(slot, |_| Exports::new(0, used));
-    }
-
-    /// The orphaned units of one slot.
-    pub fn orphaned_by(&self, slot: usize) -> u32 {
-        let exports = self.exports(slot).map(|it| it.load(Ordering::SeqCst));
-        exports.map_or(0, |bits| Exports(bits).orphaned())
-    }
-
-    /// The orphaned units of all slots.
-    pub fn orphaned(&self) -> u64 {
-        self.used_slots()
-            .map(|slot| u64::from(Exports(slot.exports.load(Ordering::SeqCst)).orphaned()))
-            .fold(0, u64::saturating_add)
-    }
-
-    /// Gives back so many orphaned units, whosever they are.
-    pub fn give_back_orphaned(&self, units: u64) {
-        let mut left = u32::try_from(units).unwrap_or(u32::MAX);
-        for number in 0..self.used_slots().count() {
-            let mut given = 0;
-            // Before the refund, for the same reason as below.
-            self.change_exports(number, |exports| {
-                given = exports.orphaned().min(left);
-                Exports::new(exports.exported(), exports.orphaned().saturating_sub(given))
-            });
-            self.refund(number, given);
-            left = left.saturating_sub(given);
-        }
-    }
-
-    /// Forgets the units of a process that has ended, as [`GpuLedger::clear`] does. Those that others may keep are orphaned in the
-    /// slot `heir` from then on, which may be the same.
-    pub fn bequeath(&self, slot: usize, heir: usize) {
-        let exports = self.exports(slot).map(|it| it.load(Ordering::SeqCst));
-        let used = self.held_by(slot);
-        let kept = exports.map_or(0, |bits| Exports(bits).kept()).min(used);
-        if slot == heir {
-            self.change_exports(slot, |_| Exports::new(0, kept));
-            self.refund(slot, used.saturating_sub(kept));
-            return;
-        }
-        // First: a process that dies in between leaves too much charged, not too little.
-        self.charge(heir, kept);
-        self.change_exports(heir, |exports| {
-            Exports::new(exports.exported(), exports.orphaned().saturating_add(kept))
-        });
+        self.add_orphans(self.held_by(slot));
         self.clear(slot);
     }
 
-    /// A slot has another process, or none.
-    pub(crate) fn forget_exports(&self, slot: usize) {
-        if let Some(exports) = self.exports(slot) {
-            exports.store(0, Ordering::SeqCst);
-        }
+    /// Forgets the units of a process that has ended, as [`GpuLedger::clear`] does, but for those that others may keep.
+    pub fn orphan_exported(&self, slot: usize) {
+        let exports = self.exports(slot);
+        self.add_orphans(exports.exported().min(self.held_by(slot)));
+        self.clear(slot);
     }
 
-    /// Remembers that a process of this job shares exported memory by a handle of this name, which is not 0. Of many such names
-    /// some are forgotten.
-    pub fn share(&self, name: u64) {
-        let Some(places) = self.shared(name) else {
-            return;
-        };
+    /// The units that others may keep of what this slot's process has.
+    pub fn exported_by(&self, slot: usize) -> u32 {
+        self.exports(slot).exported()
+    }
+
+    /// Units of this slot's that the driver counts for no process, or not yet.
+    pub fn uncounted_by(&self, slot: usize) -> u32 {
+        self.exports(slot).uncounted()
+    }
+
+    /// Changes them by so many.
+    pub fn change_uncounted(&self, slot: usize, more: u32, less: u32) {
+        self.change_exports(slot, |it| it.uncounted_changed(more, less));
+    }
+
+    /// The orphans now.
+    pub fn orphans(&self) -> Orphans {
+        Orphans(self.orphans.load(Ordering::SeqCst))
+    }
+
+    /// Gives back all of these orphans but `kept`, unless there has been any change since they were seen: what somebody found out since
+    /// then holds for these alone.
+    pub fn keep_orphans(&self, seen: Orphans, kept: u32) -> bool {
+        let new = seen.with(seen.units().min(kept)).0;
+        let changed =
+            self.orphans
+                .compare_exchange(seen.0, new, Ordering::SeqCst, Ordering::SeqCst);
+        changed.is_ok()
+    }
+
+    /// Remembers that the process of this slot shares exported memory by a handle of this name. Of many such names some are forgotten.
+    /// The driver gives no name twice (research/gpu-memory.md).
+    pub fn share(&self, slot: usize, name: u64) {
+        let name = named(slot, name);
+        let places = self.shared(name);
         let is_free = |place: &&AtomicU64| [0, name].contains(&place.load(Ordering::SeqCst));
-        let any = places.get((name >> 32) as usize % SHARED);
+        let any = places.get((name >> 40) as usize % SHARED);
         if let Some(place) = places.iter().find(is_free).or(any) {
             place.store(name, Ordering::SeqCst);
         }
     }
 
-    /// Whether a process of this job shares memory by a handle of this name.
+    /// Whether a process of this job, which has exported memory, shares some by a handle of this name.
     pub fn is_shared(&self, name: u64) -> bool {
-        let places = self.shared(name);
-        places.is_some_and(|places| places.iter().any(|it| it.load(Ordering::SeqCst) == name))
+        let name = named(0, name);
+        self.shared(name).iter().any(|place| {
+            let known = place.load(Ordering::SeqCst);
+            let slot = (known & SLOT) as usize;
+            known & !SLOT == name && known != 0 && self.exported_by(slot) > 0
+        })
     }
 
-    fn shared(&self, name: u64) -> Option<&[AtomicU64; SHARED]> {
-        let slot = usize::try_from(name).ok()?.checked_rem(self.slots.len())?;
-        Some(&self.slots.get(slot)?.shared)
+    fn shared(&self, name: u64) -> &[AtomicU64] {
+        let slot = usize::try_from(name >> 16).ok();
+        let slot = slot.and_then(|place| place.checked_rem(self.slots.len()));
+        let slot = slot.and_then(|place| self.slots.get(place));
+        slot.map_or(&[], |slot| slot.shared.as_slice())
     }
 
-    fn exports(&self, slot: usize) -> Option<&AtomicU64> {
-        self.slots.get(slot).map(|slot| &slot.exports)
+    fn add_orphans(&self, units: u32) {
+        let mut now = self.orphans();
+        for _ in 0..TRIES {
+            if units == 0 {
+                return;
+            }
+            let new = now.with(now.units().saturating_add(units));
+            match self
+                .orphans
+                .compare_exchange(now.0, new.0, Ordering::SeqCst, Ordering::SeqCst)
+            {
+                Ok(_) => return,
+                Err(other) => now = Orphans(other),
+            }
+        }
     }
 
-    fn change_exports(&self, slot: usize, mut to: impl FnMut(Exports) -> Exports) {
-        let Some(exports) = self.exports(slot) else {
+    /// Takes units out of a slot, which its process may not use again without a grant.
+    fn take_out(&self, slot: usize, units: u32) {
+        self.settled();
+        if let Some(slot) = self.slots.get(slot) {
+            change_always(&slot.word, |word| word.without(units));
+        }
+    }
+
+    fn exports(&self, slot: usize) -> Exports {
+        let exports = self.slots.get(slot).map(|slot| &slot.exports);
+        Exports(exports.map_or(0, |exports| exports.load(Ordering::SeqCst)))
+    }
+
+    fn change_exports(&self, slot: usize, to: impl Fn(Exports) -> Exports) {
+        let Some(slot) = self.slots.get(slot) else {
             return;
         };
-        let mut now = exports.load(Ordering::SeqCst);
-        for _ in 0..crate::pace::TRIES {
+        let mut now = slot.exports.load(Ordering::SeqCst);
+        for _ in 0..TRIES {
             let new = to(Exports(now)).0;
-            match exports.compare_exchange(now, new, Ordering::SeqCst, Ordering::SeqCst) {
+            match slot
+                .exports
+                .compare_exchange(now, new, Ordering::SeqCst, Ordering::SeqCst)
+            {
                 Ok(_) => return,
                 Err(other) => now = other,
             }
         }
     }
+
+    /// A slot has another process, or none.
+    pub(crate) fn forget_exports(&self, slot: usize) {
+        if let Some(slot) = self.slots.get(slot) {
+            slot.exports.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+/// In the table of names: the slot.
+const SLOT: u64 = 0x3ff;
+
+/// A name in the table: never 0, but for the slot.
+fn named(slot: usize, name: u64) -> u64 {
+    (name & !SLOT).max(SLOT.wrapping_add(1)) | (slot as u64 & SLOT)
 }

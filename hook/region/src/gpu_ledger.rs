@@ -37,7 +37,7 @@ pub struct Slot {
     pub(crate) word: AtomicU64,
     /// The process whose slot it is or was: see [`Ledger::set_process`](crate::Ledger::set_process). Only in the first GPU's part.
     pub(crate) process: AtomicU64,
-    /// What others may keep of it: see [`GpuLedger::export`].
+    /// What others may keep of it, and what the driver does not count: see [`GpuLedger::export`].
     pub(crate) exports: AtomicU64,
     /// A part of the table of what the job's processes share: see [`GpuLedger::share`]. It has nothing to do with the slot.
     pub(crate) shared: [AtomicU64; SHARED],
@@ -57,6 +57,8 @@ pub struct GpuLedger<'a> {
     pub(crate) peak: &'a AtomicU64,
     pub(crate) refusals: &'a AtomicU64,
     pub(crate) recovered: &'a AtomicU64,
+    /// What belongs to no slot: see [`GpuLedger::orphan`].
+    pub(crate) orphans: &'a AtomicU64,
     pub(crate) charged: &'a AtomicU64,
     pub(crate) waits: &'a AtomicU64,
     /// That word of each of the ledger's GPUs.
@@ -262,15 +264,23 @@ impl<'a> GpuLedger<'a> {
             .map(|slot| change(&slot.word, tries, |word| Some(word.trimmed())))
             .map(|word| word.map_or(MOST, Word::held).into())
             .fold(0, u64::saturating_add)
+            .saturating_add(self.orphans().units().into())
     }
 
     fn sum(&self, part: impl Fn(Word) -> u32) -> u64 {
         self.used_slots()
             .map(|slot| u64::from(part(Word(slot.word.load(Ordering::SeqCst)))))
             .fold(0, u64::saturating_add)
+            // After the slots: see `exports`.
+            .saturating_add(self.orphans().units().into())
     }
 
-    pub(crate) fn used_slots(&self) -> impl Iterator<Item = &'a Slot> {
+    /// Enters the latest grant into its slot.
+    pub(crate) fn settled(&self) {
+        self.settle(&mut Tries::new());
+    }
+
+    fn used_slots(&self) -> impl Iterator<Item = &'a Slot> {
         let top = usize::try_from(self.top.load(Ordering::SeqCst)).unwrap_or(usize::MAX);
         self.slots.iter().take(top)
     }
@@ -311,6 +321,11 @@ fn change(word: &AtomicU64, tries: &mut Tries, to: impl Fn(Word) -> Option<Word>
             return None;
         }
     }
+}
+
+/// Changes a word, with as many tries as a call has.
+pub(crate) fn change_always(word: &AtomicU64, to: impl Fn(Word) -> Word) {
+    change(word, &mut Tries::new(), |word| Some(to(word)));
 }
 
 fn exchange(word: &AtomicU64, old: u64, new: u64) -> bool {

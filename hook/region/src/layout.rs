@@ -20,6 +20,8 @@ struct Line {
     grant: AtomicU64,
     /// The refusals after which their process was given memory.
     recovered: AtomicU64,
+    /// What belongs to no slot.
+    orphans: AtomicU64,
 }
 
 #[repr(C, align(64))]
@@ -146,6 +148,7 @@ impl<'a> Ledger<'a> {
                 let gpu = GpuLedger {
                     grant: &grant.grant,
                     recovered: &grant.recovered,
+                    orphans: &grant.orphans,
                     slots,
                     top: &head.top,
                     pace,

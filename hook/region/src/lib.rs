@@ -42,6 +42,7 @@ mod record;
 pub mod seat;
 mod word;
 
+pub use exports::Orphans;
 pub use gpu_ledger::{Full, GpuLedger, Slot, Taken};
 pub use layout::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 pub use pace::{Pace, Rate};

@@ -58,6 +58,12 @@ impl Word {
         Self::new(used, self.granted(), self.tag())
     }
 
+    /// Uses `units` less, which are granted no more.
+    pub(crate) fn without(self, units: u32) -> Self {
+        let used = self.used().saturating_sub(units);
+        Self::new(used, self.granted().saturating_sub(units), self.tag())
+    }
+
     /// Without its slack.
     pub(crate) fn trimmed(self) -> Self {
         Self::new(self.used(), self.granted().min(self.used()), self.tag())
@@ -110,38 +116,35 @@ impl Grant {
     }
 }
 
-/// The units of a slot that others may keep: from the lowest bit 32 bits of those that its process has, and 32 of those that it has
-/// given back.
+/// What is known of a slot's units besides their number: from the lowest bit 32 bits of those that others may keep, and 32 of those
+/// that the driver counts for no process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exports(pub(crate) u64);
 
 impl Exports {
-    pub(crate) fn new(exported: u32, orphaned: u32) -> Self {
-        Self(u64::from(exported) | u64::from(orphaned) << 32)
+    fn new(exported: u32, uncounted: u32) -> Self {
+        Self(u64::from(exported) | u64::from(uncounted) << 32)
     }
 
     pub(crate) fn exported(self) -> u32 {
         self.0 as u32
     }
 
-    pub(crate) fn orphaned(self) -> u32 {
+    pub(crate) fn uncounted(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// All of them.
-    pub(crate) fn kept(self) -> u32 {
-        self.exported().saturating_add(self.orphaned())
-    }
-
     pub(crate) fn exported_more(self, units: u32) -> Self {
-        Self::new(self.exported().saturating_add(units), self.orphaned())
+        Self::new(self.exported().saturating_add(units), self.uncounted())
     }
 
-    pub(crate) fn orphaned_more(self, units: u32) -> Self {
-        Self::new(
-            self.exported().saturating_sub(units),
-            self.orphaned().saturating_add(units),
-        )
+    pub(crate) fn exported_less(self, units: u32) -> Self {
+        Self::new(self.exported().saturating_sub(units), self.uncounted())
+    }
+
+    pub(crate) fn uncounted_changed(self, more: u32, less: u32) -> Self {
+        let uncounted = self.uncounted().saturating_add(more).saturating_sub(less);
+        Self::new(self.exported(), uncounted)
     }
 }
 

@@ -6,7 +6,6 @@
 //! ([`super::context_lock`]). Memory that is given back is refunded once the driver has it.
 
 use core::ffi::CStr;
-use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
 
@@ -151,7 +150,7 @@ pub(crate) fn keep(gpu: &LimitedGpu, kind: Kind, name: u64, new: Holding) {
 pub(crate) const OUTLIVES: u32 = u32::MAX - 1;
 
 /// The same in the count of references to a piece or a handle, beside their number.
-const DESCRIBED: u32 = 1 << 30;
+pub(crate) const DESCRIBED: u32 = 1 << 30;
 
 impl Holding {
     /// The same with one reference of this process's less; `None` for the last.
@@ -187,14 +186,17 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
     let Some(gpu) = LimitedGpu::on(held.device.into()) else {
         return;
     };
-    let apart = match kind {
-        Kind::Managed | Kind::ManagedPiece | Kind::Variable => Some(&gpu.state().managed),
-        Kind::Opened | Kind::External => Some(&gpu.state().elsewhere),
-        Kind::Handle if held.other > 0 => Some(&gpu.state().elsewhere),
-        _ => None,
-    };
-    if let Some(apart) = apart {
-        apart.fetch_sub(held.units, Ordering::Relaxed);
+    match kind {
+        Kind::Managed | Kind::ManagedPiece | Kind::Variable => {
+            gpu.count_apart_no_more(|state| &state.managed, held.units);
+        }
+        Kind::Opened | Kind::External => {
+            gpu.count_elsewhere_no_more(held.units);
+        }
+        Kind::Handle if held.other > 0 => {
+            gpu.count_elsewhere_no_more(held.units);
+        }
+        _ => {}
     }
     if held.outlives(kind) {
         gpu.orphan(held.units);
@@ -212,7 +214,8 @@ pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, known: &Know
                 Kind::Address => OUTLIVES,
                 _ => held.count | DESCRIBED,
             },
-            other: held.other.max(other),
+            // Memory of another process stays so.
+            other: if held.other == 0 { other } else { held.other },
             ..held
         };
         (Some(after), held)
@@ -226,8 +229,7 @@ pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, known: &Know
                 gpu.export(held.units);
             }
             if other > 0 && held.other == 0 {
-                let elsewhere = &gpu.state().elsewhere;
-                elsewhere.fetch_add(held.units, Ordering::Relaxed);
+                gpu.count_elsewhere(held.units);
             }
         }
         None => {

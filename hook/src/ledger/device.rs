@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int};
 use core::num::NonZeroU64;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -146,36 +146,59 @@ impl LimitedGpu {
         }
     }
 
-    /// Notes that others may keep these units when this process has given them back.
-    pub(super) fn export(&self, units: u32) {
+    /// Notes that others may keep these units when this process has given them back or has ended.
+    pub(crate) fn export(&self, units: u32) {
         if let Some(gpu) = self.known.gpu {
             gpu.export(self.slot(), units);
         }
     }
 
-    /// Notes that this process has given back what it had exported. It stays charged: see [`super::orphans`].
+    /// Notes that this process has given back what it had exported. It stays charged: see [`orphans`].
     pub(super) fn orphan(&self, units: u32) {
-        if let Some(gpu) = self.known.gpu {
-            gpu.orphan(self.slot(), units);
+        match self.known.gpu {
+            Some(gpu) if orphans::are_seen() => gpu.orphan(self.slot(), units),
+            _ => {
+                self.state.outlives.fetch_add(units, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Notes units that are charged and that the driver counts for no process, or not yet.
+    pub(crate) fn count_apart(&self, part: fn(&GpuState) -> &AtomicU32, units: u32) {
+        part(self.state).fetch_add(units, Ordering::Relaxed);
+        if let Some(gpu) = self.known.gpu {
+            gpu.change_uncounted(self.slot(), units, 0);
+        }
+    }
+
+    /// Ends that.
+    pub(crate) fn count_apart_no_more(&self, part: fn(&GpuState) -> &AtomicU32, units: u32) {
+        part(self.state).fetch_sub(units, Ordering::Relaxed);
+        if let Some(gpu) = self.known.gpu {
+            gpu.change_uncounted(self.slot(), 0, units);
+        }
+    }
+
+    /// Notes units that other processes or interfaces have too, which the driver counts for one of them.
+    pub(crate) fn count_elsewhere(&self, units: u32) {
+        self.state.elsewhere.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// Ends that.
+    pub(crate) fn count_elsewhere_no_more(&self, units: u32) {
+        self.state.elsewhere.fetch_sub(units, Ordering::Relaxed);
     }
 
     /// Remembers that this process shares exported memory by a handle of this name.
     pub(crate) fn share(&self, name: u64) {
         if let Some(gpu) = self.known.gpu {
-            gpu.share(name);
+            gpu.share(self.slot(), name);
         }
     }
 
     /// Whether a process of the job shares memory by a handle of this name. Then that one is charged for it.
     pub(crate) fn is_shared(&self, name: u64) -> bool {
         self.known.gpu.is_some_and(|gpu| gpu.is_shared(name))
-    }
-
-    /// The units of this process's that only others may have.
-    pub(super) fn orphaned_here(&self) -> u32 {
-        let gpu = self.known.gpu;
-        gpu.map_or(0, |gpu| gpu.orphaned_by(self.slot()))
     }
 
     /// The job's ledger, and this GPU's part of it.

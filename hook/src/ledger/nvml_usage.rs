@@ -103,16 +103,14 @@ const PATIENCE: usize = 3;
 
 /// Charges something without a name that is there or may come at any time, for as long as the process lives.
 pub(crate) fn promise(gpu: &LimitedGpu, units: u32) {
-    gpu.state().promised.fetch_add(units, Ordering::Relaxed);
+    gpu.count_apart(|state| &state.promised, units);
     gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
 }
 
 /// A promise is over.
 pub(crate) fn release(gpu: &LimitedGpu, units: u32) {
-    let promised = &gpu.state().promised;
-    let _ = promised.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |had| {
-        Some(had.saturating_sub(units))
-    });
+    let promised = gpu.state().promised.load(Ordering::Relaxed);
+    gpu.count_apart_no_more(|state| &state.promised, units.min(promised));
     lower(gpu, units);
 }
 
@@ -207,7 +205,7 @@ fn named(gpu: &LimitedGpu) -> u32 {
     let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
     gpu.held_here()
         .saturating_sub(part(&state.overhead))
-        .saturating_sub(gpu.orphaned_here())
+        .saturating_sub(part(&state.outlives))
 }
 
 /// The units that this process holds beyond those that are charged by name: at least and at most. Between them is
@@ -328,7 +326,7 @@ fn device(kind: &[u8; 4], gpu: &LimitedGpu) -> Result<nvmlDevice_t, nvmlReturn_t
 static READY: AtomicBool = AtomicBool::new(false);
 
 /// Begins to use NVML, once; it is never ended, since the program's own end must not end it for us.
-fn is_ready() -> bool {
+pub(super) fn is_ready() -> bool {
     if READY.load(Ordering::Relaxed) {
         return true;
     }

@@ -1,8 +1,13 @@
-//! Memory that others may keep: it is given back when nobody does.
+//! Memory that others may keep when its process has given it back or has ended: it is given back when nobody has it.
 //!
 //! The driver counts memory that a descriptor alone keeps for the GPU and for no process, and imported memory for one of the processes
-//! that have it (research/gpu-memory.md). So others keep no more than what the GPU uses and no process has, with what processes have and
-//! the account does not. That is too much where other jobs' memory is counted for no process either, and then more stays charged.
+//! that have it (research/gpu-memory.md). So of the job's orphans there is no more left than what the GPU uses and no process has, and
+//! what the job's processes have beyond their account. Memory of other jobs may be among that, and then more stays charged.
+//!
+//! In a PID namespace the driver's list lacks the processes outside, so there nothing is an orphan: what may be kept stays its process's
+//! until that ends.
+
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use softmig_driver_sys::nvml::nvmlDevice_t;
 use softmig_region::{GpuLedger, Ledger, SLOTS};
@@ -11,57 +16,84 @@ use super::device::LimitedGpu;
 use super::nvml_usage;
 use crate::os;
 
-/// Gives back what was orphaned on a GPU and nobody has, as far as the driver's figures say.
+/// The machine's own PID namespace (the kernel's `PROC_PID_INIT_INO`).
+const OUTERMOST: u64 = 0xefff_fffc;
+
+/// Whether this process can find out what orphans are left.
+pub(crate) fn are_seen() -> bool {
+    os::process_name() >> 32 == OUTERMOST && nvml_usage::is_ready()
+}
+
+/// Gives back those on a GPU that nobody has, as far as the driver's figures say.
 pub(crate) fn give_back(gpu: &LimitedGpu) {
     if let Some((ledger, part)) = gpu.ledger()
-        && part.orphaned() > 0
+        && part.orphans().units() > 0
+        && are_seen()
         && let Some(device) = nvml_usage::in_nvml(gpu)
     {
-        give_back_of(ledger, part, device);
+        look(ledger, part, device, Some(&gpu.state().looked));
     }
 }
 
 /// The same, of a GPU that NVML names.
-#[cold]
 pub(crate) fn give_back_of(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvmlDevice_t) {
-    // Before the look: what is orphaned later may not be in it.
-    let orphaned = part.orphaned();
-    if orphaned == 0 {
-        return;
+    if part.orphans().units() > 0 && are_seen() {
+        look(ledger, part, device, None);
     }
+}
+
+#[cold]
+fn look(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvmlDevice_t, before: Option<&AtomicU64>) {
     let _errno = os::Errno::save();
-    let us = os::process_name();
-    let name = |process| us >> 32 << 32 | u64::from(process);
-    if us == 0 {
+    // Before the figures. Whoever gives back gives these, or nothing if there are others by then.
+    let seen = part.orphans();
+    let Some(memory) = nvml_usage::memory(device) else {
+        return;
+    };
+    // Then others had it all. Relaxed: a figure and nothing else.
+    let mark = memory.used.wrapping_add(u64::from(seen.units()) << 48);
+    let is_as_before = |before: &AtomicU64| before.load(Ordering::Relaxed) == mark;
+    if before.is_some_and(is_as_before) || has_strangers(ledger, part) {
         return;
     }
-    let (mut used, mut explained) = (0, u64::MAX);
+    let (mut used, mut explained) = (memory.used, u64::MAX);
     // Memory that comes and goes between two of these figures seems to be nobody's. It must not seem to be somebody's.
     for _ in 0..LOOKS {
-        let seen = nvml_usage::processes(device, |process, bytes| {
-            of_process(ledger, part, name(process), bytes)
-        });
-        let (Some(seen), Some(memory)) = (seen, nvml_usage::memory(device)) else {
+        let of_process = |process, bytes| of_process(ledger, part, process, bytes);
+        let processes = nvml_usage::processes(device, of_process);
+        let (Some(processes), Some(memory)) = (processes, nvml_usage::memory(device)) else {
             return;
         };
-        explained = explained.min(seen);
+        explained = explained.min(processes);
         used = used.max(memory.used);
     }
     let kept = softmig_region::units(used.saturating_sub(explained));
-    part.give_back_orphaned(orphaned.saturating_sub(kept.into()));
+    part.keep_orphans(seen, kept);
+    if let Some(before) = before.filter(|_| kept >= seen.units()) {
+        before.store(mark, Ordering::Relaxed);
+    }
 }
 
 /// How often the figures are read.
 const LOOKS: usize = 3;
 
-/// The bytes of those that the driver counts for a process that are no others': what it is charged for; all of them if it is no process
-/// of this job's.
-fn of_process(ledger: Ledger<'_>, part: GpuLedger<'_>, name: u64, bytes: u64) -> u64 {
-    let charged =
-        |slot| softmig_region::bytes(part.held_by(slot).saturating_sub(part.orphaned_by(slot)));
+/// Whether the job has processes whose figures cannot be told from those of other jobs: in other PID namespaces, or of an older library.
+fn has_strangers(ledger: Ledger<'_>, part: GpuLedger<'_>) -> bool {
+    let is_strange = |slot| ledger.process(slot) >> 32 != OUTERMOST && part.held_by(slot) > 0;
+    (0..SLOTS).any(is_strange)
+}
+
+/// The bytes of those that the driver counts for a process that are no orphans: what it is charged for and has there; all of them if it is
+/// no process of this job's.
+fn of_process(ledger: Ledger<'_>, part: GpuLedger<'_>, process: u32, bytes: u64) -> u64 {
+    let name = OUTERMOST << 32 | u64::from(process);
     let slots = (0..SLOTS).filter(|slot| ledger.process(*slot) == name);
+    let there = |slot| {
+        let held = part.held_by(slot);
+        softmig_region::bytes(held.saturating_sub(part.uncounted_by(slot)))
+    };
     slots
-        .map(charged)
-        .min()
-        .map_or(bytes, |charged| bytes.min(charged))
+        .map(there)
+        .max()
+        .map_or(bytes, |there| bytes.min(there))
 }

@@ -153,9 +153,8 @@ impl Pool {
         gpu.refund(reserved_before.saturating_sub(more));
         gpu.refund(before.saturating_sub(now));
         if self.is_managed {
-            let managed = &gpu.state().managed;
-            managed.fetch_add(more, Ordering::Relaxed);
-            managed.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
+            gpu.count_apart(|state| &state.managed, more);
+            gpu.count_apart_no_more(|state| &state.managed, before.saturating_sub(now));
         }
         true
     }
@@ -319,7 +318,7 @@ fn destroyed(held: &Holding, left: u32) {
             // The driver counts what is left for no process.
             gpu.export(left);
             gpu.orphan(left);
-            state.managed.fetch_sub(held.units, Ordering::Relaxed);
+            gpu.count_apart_no_more(|state| &state.managed, held.units);
         } else {
             state.overhead.fetch_add(left, Ordering::Relaxed);
         }

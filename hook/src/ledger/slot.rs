@@ -16,6 +16,7 @@ use softmig_policy::node::process_view::ProcessView;
 use softmig_region::{GpuLedger, Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::allocations::Holdings;
+use super::orphans;
 use super::state::GpuState;
 use crate::identity::host::ThisNode;
 use crate::identity::{gate, neighbours};
@@ -283,8 +284,8 @@ impl Slot {
             // Another process that looks must not look alive, so this takes no lock.
             if file.is_locked(lock) {
                 since.store(0, Ordering::Relaxed);
-                // A child has its mapping, and may have the driver's files.
-                if is_gone {
+                // A child has its mapping, and may have the driver's files. Asked again: it may be another one's slot by now.
+                if is_gone && self.ledger.process(slot) == process && orphans::are_seen() {
                     self.ledger.gpus().for_each(|gpu| gpu.orphan_all(slot));
                 }
                 continue;
@@ -303,7 +304,11 @@ impl Slot {
             } else if file.share_byte(lock) == Ok(true) {
                 // A process that wants the slot while it is locked takes another. Several may clear it.
                 for gpu in self.ledger.gpus() {
-                    gpu.bequeath(slot, self.number);
+                    if gpu.exported_by(slot) > 0 && orphans::are_seen() {
+                        gpu.orphan_exported(slot);
+                    } else {
+                        gpu.clear(slot);
+                    }
                 }
                 since.store(0, Ordering::Relaxed);
                 // A process of an older library has no name.

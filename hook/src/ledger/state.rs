@@ -28,6 +28,11 @@ pub(crate) struct GpuState {
     pub(crate) free: AtomicU64,
     /// Units without a name that are charged and may not be taken yet.
     pub(crate) promised: AtomicU32,
+    /// Units of this process's that others may keep, which it has given back: the driver counts them for no process. Orphans are no
+    /// process's.
+    pub(crate) outlives: AtomicU32,
+    /// What the GPU used, and how many orphans there were, when they were last looked for and all of them were somebody's.
+    pub(super) looked: AtomicU64,
     /// Units with a name when `free` was seen.
     pub(crate) named: AtomicU32,
     /// Not zero once a graph with memory nodes was instantiated.
@@ -49,7 +54,7 @@ pub(crate) struct GpuState {
 }
 
 zeroed! { GpuState {
-    known, overhead, guessed, managed, elsewhere, graphs, context, free, promised, named, graph, streams, busy, searching,
+    known, overhead, guessed, managed, elsewhere, graphs, context, free, promised, outlives, looked, named, graph, streams, busy, searching,
     context_lock, pool, look_at, refused
 } }
 
@@ -68,6 +73,8 @@ impl GpuState {
             promised: AtomicU32::new(0),
             graph: AtomicU32::new(0),
             streams: AtomicU32::new(0),
+            outlives: AtomicU32::new(0),
+            looked: AtomicU64::new(0),
             named: AtomicU32::new(0),
             busy: AtomicU64::new(0),
             searching: Lock::new(),

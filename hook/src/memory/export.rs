@@ -7,8 +7,9 @@ use softmig_driver_sys::cuda::{
 
 use crate::driver::args::Given;
 use crate::driver::cuda_queries;
+use crate::identity::gate;
 use crate::ledger::pieces::piece_of;
-use crate::ledger::{self, Holdings, Kind, Known, LimitedGpu};
+use crate::ledger::{self, Holdings, Kind, Known, LimitedGpu, orphans};
 
 /// Something that is held: its kind and name.
 type Found = (Kind, u64, Known);
@@ -73,6 +74,10 @@ pub(crate) fn share(
     address: CUdeviceptr,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
+    // Else whoever opens it is charged.
+    if !gate::is_limited_process() || !orphans::are_seen() {
+        return call();
+    }
     let result = address_outlives(address, call);
     if result == CUDA_SUCCESS
         && let Some(handle) = handle.get()

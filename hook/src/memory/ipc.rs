@@ -1,8 +1,6 @@
-//! Memory of other processes and other interfaces. Each process that can use it is charged for it: it lives as long as any of them
-//! keeps it, and the process that made it may be gone. Of the job's own memory that is shared by a handle the maker alone is charged, and
-//! stays so: see [`super::export`].
-
-use core::sync::atomic::Ordering;
+//! Memory of other processes and other interfaces. It lives as long as any of those who can use it, and its maker may be gone: so whoever
+//! opens it is charged. Memory that a process of the same job shares by a handle is charged to that one, and after it to the job: see
+//! [`super::export`].
 
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_SUCCESS, CUdeviceptr,
@@ -57,8 +55,7 @@ fn opened(
     }
     let charged = ledger::add_reference(gpu.holdings(), Kind::Opened, address, new);
     gpu.refund(charged);
-    let elsewhere = &gpu.state().elsewhere;
-    elsewhere.fetch_add(units.saturating_sub(charged), Ordering::Relaxed);
+    gpu.count_elsewhere(units.saturating_sub(charged));
     expect_others();
     result
 }
@@ -90,7 +87,7 @@ pub(crate) fn import(
             count: 1,
             other: context::current(),
         };
-        gpu.state().elsewhere.fetch_add(units, Ordering::Relaxed);
+        gpu.count_elsewhere(units);
         if let Some(memory) = memory.get() {
             ledger::keep(&gpu, Kind::External, memory as u64, held);
         }

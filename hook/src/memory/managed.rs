@@ -7,7 +7,6 @@
 //! ([`crate::ledger::mappings`]).
 
 use core::ffi::CStr;
-use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUresult};
 
@@ -31,13 +30,12 @@ pub(crate) fn alloc(
     if !gpu.reserve(&guard, units, c"cuMemAllocManaged") {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    let managed = &gpu.state().managed;
     expect_others();
-    // Relaxed: a sum; before the memory is there, so that it is never taken for something without a name.
-    managed.fetch_add(units, Ordering::Relaxed);
+    // Before the memory is there, so that it is never taken for something without a name.
+    gpu.count_apart(|state| &state.managed, units);
     let result = call();
     if result != CUDA_SUCCESS {
-        managed.fetch_sub(units, Ordering::Relaxed);
+        gpu.count_apart_no_more(|state| &state.managed, units);
         gpu.refund(units);
         return result;
     }
@@ -111,7 +109,7 @@ fn seen(holdings: &Holdings, address: u64, function: &CStr) -> bool {
     if !fits {
         gpu.charge(units);
     }
-    gpu.state().managed.fetch_add(units, Ordering::Relaxed);
+    gpu.count_apart(|state| &state.managed, units);
     expect_others();
     remember(&gpu, kind, name, units, now);
     // Another thread may be allocating or freeing it at this moment.

@@ -11,7 +11,7 @@ use softmig_region::{UNIT, units};
 use crate::driver::args::{Given, In, zeroed};
 use crate::driver::cuda_queries;
 use crate::identity::gate;
-use crate::ledger::{self, CallGuard, FROM_ELSEWHERE, Holding, Kind, LimitedGpu};
+use crate::ledger::{self, CallGuard, DESCRIBED, FROM_ELSEWHERE, Holding, Kind, LimitedGpu};
 
 /// The GPU that memory with these properties lies on; `None` for the host's, which is left alone. No context is needed.
 fn on(properties: &CUmemAllocationProp) -> Option<LimitedGpu> {
@@ -86,7 +86,7 @@ pub(crate) fn map(
         if !gpu.reserve(guard, more, c"cuMemMap") {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        gpu.state().elsewhere.fetch_add(more, Ordering::Relaxed);
+        gpu.count_elsewhere(more);
     }
     let reserved = if gpu.is_some() { more } else { 0 };
     // Counted before it is there: another thread may release the handle meanwhile, or have mapped as much of it.
@@ -102,8 +102,9 @@ pub(crate) fn map(
     });
     if let Some(gpu) = gpu {
         let spare = reserved.saturating_sub(needed);
-        gpu.state().elsewhere.fetch_sub(spare, Ordering::Relaxed);
+        gpu.count_elsewhere_no_more(spare);
         gpu.refund(spare);
+        gpu.export(needed);
     }
     let result = call();
     if result != CUDA_SUCCESS {
@@ -220,20 +221,24 @@ fn remember_import(handle: CUmemGenericAllocationHandle) {
     };
     // A handle that is known may be this process's own memory again, or one that another thread releases just now. The memory
     // behind it may be larger either way.
-    let newly_elsewhere = gpu.holdings().change(Kind::Handle, handle, |known| {
+    let newly = gpu.holdings().change(Kind::Handle, handle, |known| {
         let held = known.unwrap_or(Holding {
             units: 0,
             device: gpu.number(),
             count: 0,
             other: FROM_ELSEWHERE,
         });
+        // The descriptor that it came by may keep it.
         let after = Holding {
-            count: held.count.saturating_add(1),
+            count: held.count.saturating_add(1) | DESCRIBED,
             other: FROM_ELSEWHERE,
             ..held
         };
-        (Some(after), if held.other == 0 { held.units } else { 0 })
+        let newly = |is_new: bool| if is_new { held.units } else { 0 };
+        let is_described = held.count & DESCRIBED != 0;
+        (Some(after), (newly(held.other == 0), newly(!is_described)))
     });
-    let elsewhere = &gpu.state().elsewhere;
-    elsewhere.fetch_add(newly_elsewhere, Ordering::Relaxed);
+    let (newly_elsewhere, newly_exported) = newly;
+    gpu.count_elsewhere(newly_elsewhere);
+    gpu.export(newly_exported);
 }

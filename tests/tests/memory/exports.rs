@@ -64,7 +64,7 @@ fn memory_that_no_array_has_is_given_back() -> Result<()> {
 #[test]
 fn memory_whose_descriptors_are_open_stays_charged() -> Result<()> {
     let stand = stand()?;
-    for kind in ["dma-buf", "handle"] {
+    for kind in ["dma-buf", "handle", "reopened"] {
         let mut client = stand.start(&["exports", "rounds", kind, "kept", "400"])?;
         let took = client.hears("took: ")?;
         let then = format!("then={OUT_OF_MEMORY}");
@@ -95,14 +95,17 @@ fn memory_that_another_process_had_is_given_back() -> Result<()> {
 /// It has opened it, and not mapped it. Nothing is known of its size but what the driver counts for it.
 #[test]
 fn memory_that_another_process_has_stays_charged() -> Result<()> {
-    let stand = stand()?;
-    let mut client = stand.start(&["exports", "hands-on", "keeps", "400"])?;
-    let took = client.hears("took: ")?;
-    let then = format!("then={OUT_OF_MEMORY}");
-    ensure!(took.ends_with(&then), "{took}");
-    client.tell()?;
-    client.end()?.check()?;
-    stand.check_peaks()
+    for what in ["keeps", "hides"] {
+        let stand = stand()?;
+        let mut client = stand.start(&["exports", "hands-on", what, "400"])?;
+        let took = client.hears("took: ")?;
+        let then = format!("then={OUT_OF_MEMORY}");
+        ensure!(took.ends_with(&then), "{what}: {took}");
+        client.tell()?;
+        client.end()?.check()?;
+        stand.check_peaks()?;
+    }
+    Ok(())
 }
 
 fn ended(child: &str) {

@@ -10,8 +10,8 @@ use softmig_region::{Ledger, SLOTS, UNIT};
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// The bytes that each process holds of each GPU, the smallest first. Processes that hold nothing are left out. Dead
-/// ones are in it until another process needs what they held.
+/// The bytes that each process holds of each GPU, the smallest first, and orphans as if a process had them. Processes that hold nothing
+/// are left out. Dead ones are in it until another process needs what they held.
 pub fn held(path: &Path) -> Result<Vec<Vec<u64>>> {
     let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     let mut lines = vec![Line([0; 64]); bytes.len().div_ceil(64)];
@@ -22,8 +22,11 @@ pub fn held(path: &Path) -> Result<Vec<Vec<u64>>> {
     let ledger = unsafe { Ledger::at(lines.as_ptr().cast(), bytes.len()) };
     let ledger = ledger.context("no ledger")?;
     let by_gpu = ledger.gpus().map(|gpu| {
-        let slots = (0..SLOTS).map(|slot| u64::from(gpu.held_by(slot)) * UNIT);
-        let mut held: Vec<u64> = slots.filter(|bytes| *bytes > 0).collect();
+        let units = (0..SLOTS).map(|slot| gpu.held_by(slot));
+        let bytes = units
+            .chain([gpu.orphans().units()])
+            .map(|units| u64::from(units) * UNIT);
+        let mut held: Vec<u64> = bytes.filter(|bytes| *bytes > 0).collect();
         held.sort_unstable();
         held
     });

@@ -3,8 +3,10 @@
 use proptest::prelude::*;
 
 use super::Part;
+use crate::exports::Orphans;
 
 const SLOTS: usize = 4;
+const LOOKERS: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -15,21 +17,28 @@ enum Step {
     /// Others let the oldest go that they have.
     Close,
     /// It ends, and another one forgets it.
-    End(usize, usize),
+    End(usize),
     /// It ends, and a child of its has its mapping.
     Leave(usize),
+    /// A look, in its three parts, of one of those who look.
+    See(usize),
+    Measure(usize),
+    Give(usize),
     Look,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let slot = 0..SLOTS;
+    let (slot, looker) = (0..SLOTS, 0..LOOKERS);
     let step = prop_oneof![
         4 => (slot.clone(), 0..100_u32, proptest::bool::weighted(0.8)).prop_map(|(slot, units, is_shown)| Step::Take(slot, units, is_shown)),
         3 => slot.clone().prop_map(Step::Free),
         3 => Just(Step::Close),
-        1 => (slot.clone(), slot.clone()).prop_map(|(slot, heir)| Step::End(slot, heir)),
+        1 => slot.clone().prop_map(Step::End),
         1 => slot.prop_map(Step::Leave),
-        2 => Just(Step::Look),
+        3 => looker.clone().prop_map(Step::See),
+        3 => looker.clone().prop_map(Step::Measure),
+        3 => looker.prop_map(Step::Give),
+        1 => Just(Step::Look),
     ];
     proptest::collection::vec(step, 1..200)
 }
@@ -40,6 +49,8 @@ struct Model {
     own: [Vec<(u32, bool)>; SLOTS],
     /// Of nobody but others.
     left: Vec<u32>,
+    /// What each who looks has seen, and then found that others have.
+    seen: [Option<(Orphans, Option<u64>)>; LOOKERS],
 }
 
 impl Model {
@@ -82,17 +93,29 @@ fn take(part: &Part, model: &mut Model, step: Step) {
         Step::Close if !model.left.is_empty() => {
             model.left.remove(0);
         }
-        Step::End(slot, heir) => {
-            gpu.bequeath(slot, heir);
+        Step::End(slot) => {
+            gpu.orphan_exported(slot);
             model.ends(slot);
         }
         Step::Leave(slot) => {
             gpu.orphan_all(slot);
             model.ends(slot);
         }
+        Step::See(looker) => model.seen[looker] = Some((gpu.orphans(), None)),
+        Step::Measure(looker) => {
+            let kept = model.of_others();
+            if let Some((_, measured)) = &mut model.seen[looker] {
+                *measured = Some(kept);
+            }
+        }
+        Step::Give(looker) => {
+            if let Some((seen, Some(kept))) = model.seen[looker].take() {
+                gpu.keep_orphans(seen, u32::try_from(kept).unwrap());
+            }
+        }
         Step::Look => {
             let kept = model.of_others();
-            gpu.give_back_orphaned(gpu.orphaned().saturating_sub(kept));
+            assert!(gpu.keep_orphans(gpu.orphans(), u32::try_from(kept).unwrap()));
             assert_eq!(gpu.held(), model.of_processes() + kept);
         }
         _ => {}
@@ -113,10 +136,17 @@ proptest! {
     #[test]
     fn what_is_shared_is_known_and_nothing_else(names in proptest::collection::vec(1..u64::MAX, 1..16), other in 1..u64::MAX) {
         let part = Part::new(64);
+        let gpu = part.gpu();
         for name in &names {
-            part.gpu().share(*name);
-            prop_assert!(part.gpu().is_shared(*name));
+            gpu.share(7, *name);
+            prop_assert!(!gpu.is_shared(*name));
         }
-        prop_assert_eq!(part.gpu().is_shared(other), names.contains(&other));
+        gpu.export(7, 1);
+        let is_close = |name: &u64| name >> 10 == other >> 10;
+        prop_assert!(!gpu.is_shared(other) || names.iter().any(is_close));
+        for name in &names {
+            gpu.share(7, *name);
+            prop_assert!(gpu.is_shared(*name));
+        }
     }
 }

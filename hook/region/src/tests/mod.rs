@@ -30,6 +30,7 @@ pub(crate) struct Part {
     peak: AtomicU64,
     refusals: AtomicU64,
     recovered: AtomicU64,
+    orphans: AtomicU64,
 }
 
 impl Part {
@@ -51,6 +52,7 @@ impl Part {
             peak: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
             recovered: AtomicU64::new(0),
+            orphans: AtomicU64::new(0),
         }
     }
 
@@ -63,6 +65,7 @@ impl Part {
             peak: &self.peak,
             refusals: &self.refusals,
             recovered: &self.recovered,
+            orphans: &self.orphans,
             charged: &self.charged,
             waits: &self.waits,
             all_waits: &[],
