@@ -2,8 +2,9 @@
 //! multicast objects.
 //!
 //! No call tells when the last of them is gone. So such memory is *orphaned*: it is charged to the job and no slot, until somebody has
-//! looked how much of the GPU's memory nobody else has. Units become orphans before they leave their slot, and a sum reads them last.
-//! So no sum misses them, and who dies in between leaves too much charged, which the next look mends.
+//! looked how much of the GPU's memory nobody else has. Units become orphans before they leave their slot, and a sum reads them last,
+//! so that no sum misses them. Who looks in between may take them for their process's. So they are counted once more if somebody gave
+//! back meanwhile, and nobody gives back what was seen before they left. Too much is what the next look mends.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::gpu_ledger::{GpuLedger, SHARED, change_always};
@@ -25,6 +26,11 @@ impl Orphans {
         self.0 as u32
     }
 
+    /// A number that is another one when these or the other number change.
+    pub fn mixed_with(self, other: u64) -> u64 {
+        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ other
+    }
+
     fn with(self, units: u32) -> Self {
         Self::new(units, (self.0 >> 32).wrapping_add(1))
     }
@@ -38,22 +44,25 @@ impl GpuLedger<'_> {
 
     /// The process has given back `units` that it had exported.
     pub fn orphan(&self, slot: usize, units: u32) {
-        self.add_orphans(units);
-        self.change_exports(slot, |it| it.exported_less(units));
-        self.take_out(slot, units);
+        self.move_out(units, || {
+            self.change_exports(slot, |it| it.exported_less(units));
+            self.take_out(slot, units);
+        });
     }
 
     /// The process of this slot is no more, and something may keep all that it had.
     pub fn orphan_all(&self, slot: usize) {
-        self.add_orphans(self.held_by(slot));
-        self.clear(slot);
+        self.move_out(self.held_by(slot), || {
+            self.clear(slot);
+        });
     }
 
     /// Forgets the units of a process that has ended, as [`GpuLedger::clear`] does, but for those that others may keep.
     pub fn orphan_exported(&self, slot: usize) {
-        let exports = self.exports(slot);
-        self.add_orphans(exports.exported().min(self.held_by(slot)));
-        self.clear(slot);
+        let kept = self.exports(slot).exported().min(self.held_by(slot));
+        self.move_out(kept, || {
+            self.clear(slot);
+        });
     }
 
     /// The units that others may keep of what this slot's process has.
@@ -115,21 +124,27 @@ impl GpuLedger<'_> {
         slot.map_or(&[], |slot| slot.shared.as_slice())
     }
 
-    fn add_orphans(&self, units: u32) {
+    /// Makes units orphans, and takes them out of their slot.
+    fn move_out(&self, units: u32, take_out: impl FnOnce()) {
+        let added = self.change_orphans(|_| units);
+        take_out();
+        self.change_orphans(|now| if Some(now) == added { 0 } else { units });
+    }
+
+    /// Adds as many as `more` says of those that there are; returns what there is then.
+    fn change_orphans(&self, more: impl Fn(Orphans) -> u32) -> Option<Orphans> {
         let mut now = self.orphans();
         for _ in 0..TRIES {
-            if units == 0 {
-                return;
-            }
-            let new = now.with(now.units().saturating_add(units));
+            let new = now.with(now.units().saturating_add(more(now)));
             match self
                 .orphans
                 .compare_exchange(now.0, new.0, Ordering::SeqCst, Ordering::SeqCst)
             {
-                Ok(_) => return,
+                Ok(_) => return Some(new),
                 Err(other) => now = Orphans(other),
             }
         }
+        None
     }
 
     /// Takes units out of a slot, which its process may not use again without a grant.

@@ -15,7 +15,8 @@
 //!   refusal, two looks at all slots would both have to miss units that go from process to process just then, and back
 //!   in between.
 //! - **Death.** Before its exchange a grant has no effect. After it, any process can enter it, and a process that
-//!   clears a slot does so first. A dead process's slack and units are in its own word, and end with it.
+//!   clears a slot does so first. A dead process's slack and units are in its own word, and end with it,
+//!   but for those that others may keep ([`GpuLedger::orphan_exported`]).
 //! - **All counts begin again**, after 65536 grants to one slot, or 16384 between two charges. A process may be stopped
 //!   just before an exchange, and go on when all 64 bits are as they were. It could then add one grant too many. That is
 //!   so rare that the code accepts it.

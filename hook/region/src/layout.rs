@@ -60,6 +60,11 @@ pub(crate) const RECOVERED: (usize, usize) = (
     core::mem::offset_of!(Head, grants) + core::mem::offset_of!(Line, recovered),
     size_of::<Line>(),
 );
+/// The same.
+pub(crate) const ORPHANS: (usize, usize) = (
+    core::mem::offset_of!(Head, grants) + core::mem::offset_of!(Line, orphans),
+    size_of::<Line>(),
+);
 pub(crate) const PEAKS: usize = core::mem::offset_of!(Head, peaks);
 pub(crate) const REFUSALS: usize = core::mem::offset_of!(Head, refusals);
 const GPU: usize = SLOTS.saturating_mul(size_of::<Slot>());

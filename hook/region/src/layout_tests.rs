@@ -88,6 +88,8 @@ fn the_most_that_was_held_and_what_was_refused_are_on_record() {
     gpu.note_refusal(20);
     gpu.note_refusal(3);
     gpu.note_recovery(1);
+    gpu.export(0, 2);
+    gpu.orphan(0, 2);
     let words = (0..4096)
         .step_by(8)
         .map(|at| file.word(at).load(Ordering::SeqCst));
@@ -95,6 +97,7 @@ fn the_most_that_was_held_and_what_was_refused_are_on_record() {
     let record = crate::Record {
         key: key(55),
         peak: 9,
+        orphans: 2,
         refused: 2,
         recovered: 1,
         refused_largest: 20,

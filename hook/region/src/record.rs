@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 
 use crate::layout::MAX_GPUS;
-use crate::layout::{OWNERS, PEAKS, RECOVERED, REFUSALS, VERSION};
+use crate::layout::{ORPHANS, OWNERS, PEAKS, RECOVERED, REFUSALS, VERSION};
 
 /// The bytes at the beginning of the ledger that [`records`] needs.
 pub const RECORDS: usize = crate::layout::HEAD;
@@ -25,6 +25,8 @@ pub struct Record {
     pub key: NonZeroU64,
     /// The most that the job's processes held, in units.
     pub peak: u64,
+    /// What others may keep of what the job's processes have given back, in units.
+    pub orphans: u64,
     /// How many allocations were refused.
     pub refused: u32,
     /// After how many of them their process was given memory: it did without.
@@ -49,6 +51,7 @@ pub fn records(head: &[u8]) -> impl Iterator<Item = Record> {
         Some(Record {
             key: NonZeroU64::new(word((OWNERS, 8), number)?)?,
             peak: word((PEAKS, 8), number)?,
+            orphans: u64::from(word(ORPHANS, number)? as u32),
             refused,
             recovered: u32::try_from(recovered).map_or(refused, |it| it.min(refused)),
             refused_largest: refusals as u32,

@@ -21,17 +21,26 @@ const OUTERMOST: u64 = 0xefff_fffc;
 
 /// Whether this process can find out what orphans are left.
 pub(crate) fn are_seen() -> bool {
-    os::process_name() >> 32 == OUTERMOST && nvml_usage::is_ready()
+    is_of_the_machine(os::process_name()) && nvml_usage::is_ready()
 }
 
-/// Gives back those on a GPU that nobody has, as far as the driver's figures say.
-pub(crate) fn give_back(gpu: &LimitedGpu) {
-    if let Some((ledger, part)) = gpu.ledger()
-        && part.orphans().units() > 0
-        && are_seen()
-        && let Some(device) = nvml_usage::in_nvml(gpu)
-    {
-        look(ledger, part, device, Some(&gpu.state().looked));
+/// Whether the process of this name is in the machine's own PID namespace.
+pub(super) fn is_of_the_machine(process: u64) -> bool {
+    process >> 32 == OUTERMOST
+}
+
+/// Gives back those on a GPU that nobody has, as far as the driver's figures say. Only `once` while these are the same.
+pub(crate) fn give_back(gpu: &LimitedGpu, once: bool) {
+    let Some((ledger, part)) = gpu.ledger() else {
+        return;
+    };
+    if part.orphans().units() == 0 {
+        return;
+    }
+    if !are_seen() {
+        give_up(ledger, part);
+    } else if let Some(device) = nvml_usage::in_nvml(gpu) {
+        look(ledger, part, device, once.then_some(&gpu.state().looked));
     }
 }
 
@@ -42,6 +51,19 @@ pub(crate) fn give_back_of(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvml
     }
 }
 
+/// Where no process is left that could look, orphans are not held against the others: theirs would not be, either.
+fn give_up(ledger: Ledger<'_>, part: GpuLedger<'_>) {
+    let seen = part.orphans();
+    let looks = |slot| is_of_the_machine(ledger.process(slot)) && holds_any(ledger, slot);
+    if !(0..SLOTS).any(looks) {
+        part.keep_orphans(seen, 0);
+    }
+}
+
+fn holds_any(ledger: Ledger<'_>, slot: usize) -> bool {
+    ledger.gpus().any(|gpu| gpu.held_by(slot) > 0)
+}
+
 #[cold]
 fn look(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvmlDevice_t, before: Option<&AtomicU64>) {
     let _errno = os::Errno::save();
@@ -50,10 +72,10 @@ fn look(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvmlDevice_t, before: O
     let Some(memory) = nvml_usage::memory(device) else {
         return;
     };
-    // Then others had it all. Relaxed: a figure and nothing else.
-    let mark = memory.used.wrapping_add(u64::from(seen.units()) << 48);
+    // Relaxed: a figure and nothing else.
+    let mark = seen.mixed_with(memory.used).wrapping_add(part.held());
     let is_as_before = |before: &AtomicU64| before.load(Ordering::Relaxed) == mark;
-    if before.is_some_and(is_as_before) || has_strangers(ledger, part) {
+    if before.is_some_and(is_as_before) || has_strangers(ledger) {
         return;
     }
     let (mut used, mut explained) = (memory.used, u64::MAX);
@@ -78,8 +100,8 @@ fn look(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvmlDevice_t, before: O
 const LOOKS: usize = 3;
 
 /// Whether the job has processes whose figures cannot be told from those of other jobs: in other PID namespaces, or of an older library.
-fn has_strangers(ledger: Ledger<'_>, part: GpuLedger<'_>) -> bool {
-    let is_strange = |slot| ledger.process(slot) >> 32 != OUTERMOST && part.held_by(slot) > 0;
+fn has_strangers(ledger: Ledger<'_>) -> bool {
+    let is_strange = |slot| !is_of_the_machine(ledger.process(slot)) && holds_any(ledger, slot);
     (0..SLOTS).any(is_strange)
 }
 

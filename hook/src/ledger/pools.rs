@@ -315,10 +315,8 @@ fn destroyed(held: &Holding, left: u32) {
         let left = left.min(held.units);
         let state = gpu.state();
         if held.other == MANAGED {
-            // The driver counts what is left for no process.
-            gpu.export(left);
-            gpu.orphan(left);
-            gpu.count_apart_no_more(|state| &state.managed, held.units);
+            // What is left of it need not be on the GPU.
+            gpu.count_apart_no_more(|state| &state.managed, held.units.saturating_sub(left));
         } else {
             state.overhead.fetch_add(left, Ordering::Relaxed);
         }

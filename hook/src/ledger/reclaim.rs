@@ -68,7 +68,7 @@ impl LimitedGpu {
         let _errno = os::Errno::save();
         let _guard = CallGuard::on(self);
         pools::give_back(self);
-        orphans::give_back(self);
+        orphans::give_back(self, false);
         nvml_usage::correct(self);
         self.is_within_limit()
     }
@@ -95,7 +95,7 @@ impl LimitedGpu {
         loop {
             let is_late = os::milliseconds() > deadline;
             let reaped = self.reap();
-            orphans::give_back(self);
+            orphans::give_back(self, false);
             // Another process that waits may have forgotten the dead first.
             if fits() {
                 return true;

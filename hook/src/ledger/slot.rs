@@ -174,6 +174,7 @@ impl Slot {
         let size = size(MAX_GPUS);
         let start = os::map(size)?;
         let (slot, mapping) = Self::at(start, size, 0, false)?;
+        slot.ledger.set_process(0, os::process_name());
         slot.ledger.use_slot(0);
         Ok((slot, mapping))
     }
@@ -304,7 +305,7 @@ impl Slot {
             } else if file.share_byte(lock) == Ok(true) {
                 // A process that wants the slot while it is locked takes another. Several may clear it.
                 for gpu in self.ledger.gpus() {
-                    if gpu.exported_by(slot) > 0 && orphans::are_seen() {
+                    if gpu.exported_by(slot) > 0 && orphans::is_of_the_machine(process) {
                         gpu.orphan_exported(slot);
                     } else {
                         gpu.clear(slot);
@@ -352,7 +353,7 @@ pub(super) fn gpu_states() -> Option<&'static [GpuState]> {
     ProcessLedger::known().map(|process| process.gpus.as_slice())
 }
 
-/// The units of a GPU that the living processes of this process's job hold, after `first`. A process that has no place in the ledger
+/// The units of a GPU that the living processes of this process's job hold, and its orphans, after `first`. A process that has no place in the ledger
 /// takes none, and maps it for this look alone.
 pub(crate) fn held(key: NonZeroU64, first: impl Fn(Ledger<'_>, GpuLedger<'_>)) -> u64 {
     let ledger = ProcessLedger::known()
@@ -398,7 +399,8 @@ fn held_by_living(
         let is_living = held > 0 && file.is_locked(lock_offset(slot));
         if is_living { held.into() } else { 0 }
     };
-    (0..SLOTS).map(held).fold(0, u64::saturating_add)
+    let of_processes = (0..SLOTS).map(held).fold(0, u64::saturating_add);
+    of_processes.saturating_add(gpu.orphans().units().into())
 }
 
 /// A ledger of a test's own.

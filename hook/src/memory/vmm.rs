@@ -11,7 +11,9 @@ use softmig_region::{UNIT, units};
 use crate::driver::args::{Given, In, zeroed};
 use crate::driver::cuda_queries;
 use crate::identity::gate;
-use crate::ledger::{self, CallGuard, DESCRIBED, FROM_ELSEWHERE, Holding, Kind, LimitedGpu};
+use crate::ledger::{
+    self, CallGuard, DESCRIBED, FROM_ELSEWHERE, Holding, Kind, LimitedGpu, orphans,
+};
 
 /// The GPU that memory with these properties lies on; `None` for the host's, which is left alone. No context is needed.
 fn on(properties: &CUmemAllocationProp) -> Option<LimitedGpu> {
@@ -104,7 +106,9 @@ pub(crate) fn map(
         let spare = reserved.saturating_sub(needed);
         gpu.count_elsewhere_no_more(spare);
         gpu.refund(spare);
-        gpu.export(needed);
+        if held.count & DESCRIBED != 0 {
+            gpu.export(needed);
+        }
     }
     let result = call();
     if result != CUDA_SUCCESS {
@@ -229,14 +233,18 @@ fn remember_import(handle: CUmemGenericAllocationHandle) {
             other: FROM_ELSEWHERE,
         });
         // The descriptor that it came by may keep it.
+        let described = if orphans::are_seen() { DESCRIBED } else { 0 };
         let after = Holding {
-            count: held.count.saturating_add(1) | DESCRIBED,
+            count: held.count.saturating_add(1) | described,
             other: FROM_ELSEWHERE,
             ..held
         };
         let newly = |is_new: bool| if is_new { held.units } else { 0 };
-        let is_described = held.count & DESCRIBED != 0;
-        (Some(after), (newly(held.other == 0), newly(!is_described)))
+        let is_newly_described = (held.count ^ after.count) & DESCRIBED != 0;
+        (
+            Some(after),
+            (newly(held.other == 0), newly(is_newly_described)),
+        )
     });
     let (newly_elsewhere, newly_exported) = newly;
     gpu.count_elsewhere(newly_elsewhere);

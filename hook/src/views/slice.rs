@@ -33,7 +33,7 @@ impl Slice {
         }
         let gpu = ledger::here()?;
         let _errno = Errno::save();
-        orphans::give_back(&gpu);
+        orphans::give_back(&gpu, true);
         let held = gpu.held();
         // Other processes may have ended.
         let held = if held > gpu.held_here().into() {

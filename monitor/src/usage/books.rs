@@ -247,7 +247,11 @@ impl Books {
             if is_active || is_busy || !is_seen {
                 past.active = running;
             }
-            let memory = row.and_then(|row| row.holding.memory_bytes);
+            let seen = row.and_then(|row| row.holding.memory_bytes);
+            // What is in no process's figure, by the library's word. A process of the job's may have it again.
+            let orphans = record.map_or(0, |it| at_most(it.orphans, conf.limits.as_ref()));
+            let most = at_most(u64::MAX, conf.limits.as_ref());
+            let memory = seen.map(|seen| seen.max(seen.saturating_add(orphans).min(most)));
             let own = record.map_or(0, |record| at_most(record.peak, conf.limits.as_ref()));
             past.peak = past.peak.max(memory.unwrap_or(0)).max(own);
             if let Some(record) = record {

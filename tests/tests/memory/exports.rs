@@ -66,9 +66,12 @@ fn memory_whose_descriptors_are_open_stays_charged() -> Result<()> {
     let stand = stand()?;
     for kind in ["dma-buf", "handle", "reopened"] {
         let mut client = stand.start(&["exports", "rounds", kind, "kept", "400"])?;
+        client.hears("free: ")?;
         let took = client.hears("took: ")?;
         let then = format!("then={OUT_OF_MEMORY}");
         ensure!(took.ends_with(&then), "{took}");
+        let free = client.hears("free: ")?.replace("free: ", "");
+        ensure!(free.parse::<u64>()? < STEP, "{kind}: {free} bytes are free");
         // Another process finds the slice full.
         let other = stand.run(&["takes", "cuMemAlloc_v2", &STEP.to_string(), "fill"])?;
         ensure!(

@@ -1,8 +1,12 @@
 //! Exported memory over random histories: never less is charged than somebody has, and no more once somebody has looked.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use proptest::prelude::*;
 
 use super::Part;
+use super::steps::watched;
 use crate::exports::Orphans;
 
 const SLOTS: usize = 4;
@@ -147,6 +151,85 @@ proptest! {
         for name in &names {
             gpu.share(7, *name);
             prop_assert!(gpu.is_shared(*name));
+        }
+    }
+}
+
+const UNITS: u32 = 5;
+
+/// A look, each of whose parts comes after so many steps of somebody else.
+struct Look {
+    see: usize,
+    measure: usize,
+    give: usize,
+}
+
+/// Moves the units of a process out of its slot while somebody looks; the driver counts them for that process. Tells the steps.
+fn moved(part: &Rc<Part>, way: fn(&Part), look: Look) -> usize {
+    let state = Rc::new(Cell::new((0, None, None)));
+    let (watched_part, seen) = (Rc::clone(part), Rc::clone(&state));
+    let is_busy = Cell::new(false);
+    let step = move || {
+        if is_busy.replace(true) {
+            return;
+        }
+        let gpu = watched_part.gpu();
+        let (count, mut orphans, mut kept) = seen.get();
+        if count == look.see {
+            orphans = Some(gpu.orphans());
+        }
+        if count == look.measure {
+            kept = Some(UNITS - UNITS.min(gpu.held_by(0)));
+        }
+        if let (true, Some(orphans), Some(kept)) = (count == look.give, orphans, kept) {
+            gpu.keep_orphans(orphans, kept);
+        }
+        seen.set((count + 1, orphans, kept));
+        is_busy.set(false);
+    };
+    watched(step, || way(part));
+    state.get().0
+}
+
+#[test]
+fn a_look_at_any_step_of_a_move_loses_nothing() {
+    let ways: [fn(&Part); 3] = [
+        |part| part.gpu().orphan(0, UNITS),
+        |part| part.gpu().orphan_all(0),
+        |part| part.gpu().orphan_exported(0),
+    ];
+    for way in ways {
+        let part = || {
+            let part = Rc::new(Part::new(SLOTS));
+            part.gpu().charge(0, UNITS);
+            part.gpu().export(0, UNITS);
+            part
+        };
+        let never = usize::MAX;
+        let steps = moved(
+            &part(),
+            way,
+            Look {
+                see: never,
+                measure: never,
+                give: never,
+            },
+        );
+        for see in 0..steps {
+            for measure in see..steps {
+                for give in measure..steps {
+                    let part = part();
+                    moved(&part, way, Look { see, measure, give });
+                    let gpu = part.gpu();
+                    assert!(
+                        gpu.held() >= UNITS.into(),
+                        "{see} {measure} {give} of {steps}: {}",
+                        gpu.held()
+                    );
+                    assert!(gpu.keep_orphans(gpu.orphans(), UNITS));
+                    assert_eq!(gpu.held(), UNITS.into());
+                }
+            }
         }
     }
 }

@@ -302,27 +302,29 @@ fn a_job_that_slurm_starts_anew_begins_at_nothing() {
 #[test]
 fn the_word_of_the_library_counts_to_the_limit_at_most() {
     let mut books = Books::new("n1".into(), usage::Node::default());
-    let record = |peak| Record {
+    let record = |peak, orphans| Record {
         key: softmig_region::key(GPU),
         peak: peak / UNIT,
+        orphans: orphans / UNIT,
         refused: 3,
         recovered: 2,
         refused_largest: softmig_region::units(7 << 20),
     };
-    for (peak, told) in [
-        (10 << 20, 50 << 20),
-        (60 << 20, 60 << 20),
-        (u64::MAX, 100 << 20),
+    for (peak, told, orphans, held) in [
+        (10 << 20, 50 << 20, 0, 50 << 20),
+        (60 << 20, 60 << 20, 8 << 20, 58 << 20),
+        (u64::MAX, 100 << 20, u64::MAX, 100 << 20),
     ] {
         let moment = Moment {
             now: at(1060),
             running: Duration::from_secs(200),
             accounts: &BTreeMap::new(),
-            records: &[(7, vec![record(peak)])].into(),
+            records: &[(7, vec![record(peak, orphans)])].into(),
             policy: None,
         };
         let node = books.note(&sample(&[(7, 50)]), &moment);
         let on = &node.jobs[0].gpus[0];
+        assert_eq!(on.memory_bytes, Some(held));
         assert_eq!(on.memory_peak_bytes, Some(told));
         assert_eq!((on.refused, on.recovered), (3, 2));
         assert_eq!(on.refused_largest_bytes, 7 << 20);
@@ -336,6 +338,7 @@ fn refusals_stay_counted_while_the_ledger_is_unread() {
         let record = refused.map(|refused| Record {
             key: softmig_region::key(GPU),
             peak: 0,
+            orphans: 0,
             refused,
             recovered: refused - 1,
             refused_largest: softmig_region::units(7 << 20),
