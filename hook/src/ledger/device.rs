@@ -173,7 +173,8 @@ impl LimitedGpu {
 
     /// Ends that.
     pub(crate) fn count_apart_no_more(&self, part: fn(&GpuState) -> &AtomicU32, units: u32) {
-        part(self.state).fetch_sub(units, Ordering::Relaxed);
+        let less = |had: u32| Some(had.saturating_sub(units));
+        let _ = part(self.state).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         if let Some(gpu) = self.known.gpu {
             gpu.change_uncounted(self.slot(), 0, units);
         }

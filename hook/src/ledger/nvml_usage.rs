@@ -109,8 +109,7 @@ pub(crate) fn promise(gpu: &LimitedGpu, units: u32) {
 
 /// A promise is over.
 pub(crate) fn release(gpu: &LimitedGpu, units: u32) {
-    let promised = gpu.state().promised.load(Ordering::Relaxed);
-    gpu.count_apart_no_more(|state| &state.promised, units.min(promised));
+    gpu.count_apart_no_more(|state| &state.promised, units);
     lower(gpu, units);
 }
 
