@@ -69,7 +69,7 @@ def run(command, environment):
 
 def measure(options, work):
     from machine import machine
-    from node import USER, Job, Node
+    from node import USER, in_a_slice
     faulty = work / "faulty"
     subprocess.run(["nvcc", "-O1", "-lineinfo", "-arch=native", HERE / "tools/faulty.cu", "-o", faulty], check=True)
     profiled = pathlib.Path(shutil.copy(HERE / "tools/profiled.py", work))
@@ -81,13 +81,7 @@ def measure(options, work):
     user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c"]
     found = {"machine": machine(), "revision": options.revision, "tools": {}}
     plain = {name: run([*user, command], own) for name, command in commands.items()}
-    library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
-    node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
-    node.start()
-    job = None
-    try:
-        job = Job(node, 6000, 1, 4, memory_mib=20000)
-        node.preload(True)
+    with in_a_slice(options, work, 6000, 20000) as job:
         for name, command in commands.items():
             inside = run(job.command("sh", "-c", command), job.environment() | {"HOME": str(home), "TMPDIR": str(home)})
             # Two streams of output come in any order.
@@ -99,11 +93,6 @@ def measure(options, work):
                 print(*[f"  - {line}" for line in one if line not in other][:8], *[f"  + {line}" for line in other if line not in one][:12], plain[name]["status"], inside["status"], sep="\n", flush=True)
         found["log"] = job.log()
         print(*found["log"], sep="\n")
-    finally:
-        node.preload(False)
-        if job:
-            job.end()
-        node.stop()
     return found
 
 

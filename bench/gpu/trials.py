@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -149,25 +148,14 @@ class Trials:
 
 def measure(options, work):
     from machine import driver_library, machine
-    from node import Job, Node
+    from node import in_a_slice
     for name, libraries in (("exports", []), ("lives", []), ("takes", ["-Wl,--no-as-needed", driver_library()])):
         subprocess.run(["cc", "-O1", "-w", "-o", work / name, PROGRAMS / f"{name}.c", *libraries, "-ldl"], check=True)
     found = {"machine": machine(), "revision": options.revision, "trials": {}}
-    library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
-    node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
-    node.start()
-    job = None
-    try:
-        job = Job(node, 7000, 1, 4, memory_mib=SLICE_MIB)
-        node.preload(True)
+    with in_a_slice(options, work, 7000, SLICE_MIB) as job:
         Trials(work, job, found).all()
         found["log"] = job.log()
         print(*found["log"], sep="\n")
-    finally:
-        node.preload(False)
-        if job:
-            job.end()
-        node.stop()
     return found
 
 

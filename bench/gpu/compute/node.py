@@ -1,4 +1,5 @@
 """A node as softmig's installation makes it, and jobs on it as slurmd and the prolog make them."""
+import contextlib
 import os
 import pathlib
 import shutil
@@ -15,6 +16,24 @@ SOCKET = RUN / "arbiter.sock"
 USER = 65534
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 POLICY = "[gpu.h200]\nmemory_mib = 143771\nreserved_mib = 616\nshards = 8\n"
+
+
+@contextlib.contextmanager
+def in_a_slice(options, work, number, memory_mib):
+    """A node with a job that has a quarter of a GPU's time and so much memory; meanwhile all programs have the library."""
+    library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
+    node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
+    node.start()
+    job = None
+    try:
+        job = Job(node, number, 1, 4, memory_mib=memory_mib)
+        node.preload(True)
+        yield job
+    finally:
+        node.preload(False)
+        if job:
+            job.end()
+        node.stop()
 
 
 class Node:
