@@ -80,13 +80,16 @@ class Trials:
     def figures(self, limit, free):
         """The MiB that the job holds now, as each says it; the monitor once its figure has not changed for two looks."""
         smi = subprocess.run(self.job.command("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"), env=self.job.environment(), capture_output=True, text=True).stdout
-        usage, last = pathlib.Path(f"/run/softmig/jobs/{self.job.number}/usage"), None
+        usage, last, begun = pathlib.Path(f"/run/softmig/jobs/{self.job.number}/usage"), None, time.time()
         for _ in range(20):
-            now = [gpu["memory_bytes"] // MIB for job in json.loads(usage.read_text())["jobs"] for gpu in job["gpus"]] if usage.exists() else []
-            if now and now == last:
-                break
-            last = now
             time.sleep(LOOK)
+            said = json.loads(usage.read_text()) if usage.exists() else {"time": 0}
+            if said["time"] <= begun:
+                continue
+            now = [gpu["memory_bytes"] // MIB for job in said["jobs"] for gpu in job["gpus"]]
+            if now == last:
+                break
+            last, begun = now, said["time"]
         return {"cuda": round((limit - free) / MIB, 1), "nvidia_smi": smi.strip(), "monitor": last}
 
     def rounds(self, kind, when, room):

@@ -29,7 +29,8 @@ pub(crate) use mapping::{is_mapped, map, map_shared};
 pub(crate) use maps::each_mapping_of_itself;
 pub(crate) use output::{is_stderr_for_words, write_to_stderr, write_to_syslog};
 pub(crate) use process::{
-    is_gone, is_secure, may_write_files, process_id, process_name, real_uid, thread_id,
+    is_gone, is_outermost, is_secure, may_write_files, outermost, process_id, process_name,
+    real_uid, thread_id,
 };
 pub(crate) use scratch::Scratch;
 pub(crate) use socket::{ask, is_listening};

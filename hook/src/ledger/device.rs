@@ -8,17 +8,16 @@ use softmig_driver_sys::cuda::{
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
     CUDA_SUCCESS, CUdevice, CUuuid,
 };
-use softmig_driver_sys::nvml::nvmlDevice_t;
 use softmig_policy::node::identity::{Finding, ProcessRules};
 use softmig_region::{Full, GpuLedger, Ledger, Taken, units_of_mib};
 
 use super::allocations::Holdings;
 use super::context_lock::{AlreadyLocked, ContextGuard};
 use super::in_progress::{CallGuard, Calls};
+use super::oom_log;
 use super::slot::{self, ProcessLedger, Reaped, Slot};
 use super::state::{GpuState, Known};
-use super::{oom_log, orphans};
-use crate::driver::{cuda_queries, device};
+use crate::driver::{cuda_queries, device, nvml_queries};
 use crate::identity::{gate, neighbours};
 use crate::os;
 
@@ -153,10 +152,10 @@ impl LimitedGpu {
         }
     }
 
-    /// Notes that this process has given back what it had exported. It stays charged: see [`orphans`].
+    /// Notes that this process has given back what it had exported. It stays charged: see [`super::orphans`].
     pub(super) fn orphan(&self, units: u32) {
         match self.known.gpu {
-            Some(gpu) if orphans::are_seen() => gpu.orphan(self.slot(), units),
+            Some(gpu) if nvml_queries::lists_all() => gpu.orphan(self.slot(), units),
             _ => {
                 self.state.outlives.fetch_add(units, Ordering::Relaxed);
             }
@@ -299,14 +298,10 @@ pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<GpuLedger<'static>> {
     process.ok()?.slot()?.ledger.gpu(key(uuid))
 }
 
-/// The units that the living processes of the job hold of a GPU, also if this process knows the GPU from NVML alone. If that has it as
-/// this device, what others kept and do not any more is given back first.
-pub(crate) fn held(uuid: &CUuuid, device: Option<nvmlDevice_t>) -> u64 {
-    slot::held(key(uuid), |ledger, gpu| {
-        if let Some(device) = device {
-            orphans::give_back_of(ledger, gpu, device);
-        }
-    })
+/// The units that the living processes of the job hold of a GPU, and its orphans, also if this process knows the GPU from NVML alone.
+/// `first` is called before they are counted.
+pub(crate) fn held(uuid: &CUuuid, first: impl Fn(Ledger<'_>, GpuLedger<'_>)) -> u64 {
+    slot::held(key(uuid), first)
 }
 
 /// The key of a GPU in the ledger.

@@ -4,7 +4,7 @@
 //! Looked at when half of what was left of the limit is gone, after code was loaded, and before a program hears that it
 //! is out of memory; never in a call that finds room easily.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::CUDA_SUCCESS;
 use softmig_driver_sys::nvml::{
@@ -15,7 +15,6 @@ use softmig_driver_sys::nvml::{
 use super::device::LimitedGpu;
 use super::pools;
 use crate::driver::args::{Name, Out};
-use crate::driver::nvml::NVML;
 use crate::driver::{context, cuda_queries, device, nvml_queries};
 use crate::os;
 use crate::os::cells::Mapped;
@@ -257,15 +256,17 @@ pub(super) fn memory(device: nvmlDevice_t) -> Option<nvmlMemory_v2_t> {
 
 /// A GPU in NVML, which is asked to be ready.
 pub(super) fn in_nvml(gpu: &LimitedGpu) -> Option<nvmlDevice_t> {
-    if !is_ready() {
+    if !nvml_queries::is_ready() {
         return None;
     }
     let find = || device(b"GPU-", gpu).or_else(|_| device(b"MIG-", gpu));
     let found = match find() {
         // The program has ended NVML once too often.
         Err(NVML_ERROR_UNINITIALIZED) => {
-            READY.store(false, Ordering::Relaxed);
-            if is_ready() { find() } else { return None }
+            if !nvml_queries::start_again() {
+                return None;
+            }
+            find()
         }
         found => found,
     };
@@ -319,20 +320,4 @@ fn device(kind: &[u8; 4], gpu: &LimitedGpu) -> Result<nvmlDevice_t, nvmlReturn_t
     } else {
         Err(result)
     }
-}
-
-/// Whether NVML is in use.
-static READY: AtomicBool = AtomicBool::new(false);
-
-/// Begins to use NVML, once; it is never ended, since the program's own end must not end it for us.
-pub(super) fn is_ready() -> bool {
-    if READY.load(Ordering::Relaxed) {
-        return true;
-    }
-    // Loads the library if need be.
-    let is_ready = NVML.initialize(NVML_SUCCESS, nvml_queries::nvmlInit_v2) == NVML_SUCCESS;
-    if is_ready {
-        READY.store(true, Ordering::Relaxed);
-    }
-    is_ready
 }

@@ -14,20 +14,8 @@ use softmig_region::{GpuLedger, Ledger, SLOTS};
 
 use super::device::LimitedGpu;
 use super::nvml_usage;
+use crate::driver::nvml_queries;
 use crate::os;
-
-/// The machine's own PID namespace (the kernel's `PROC_PID_INIT_INO`).
-const OUTERMOST: u64 = 0xefff_fffc;
-
-/// Whether this process can find out what orphans are left.
-pub(crate) fn are_seen() -> bool {
-    is_of_the_machine(os::process_name()) && nvml_usage::is_ready()
-}
-
-/// Whether the process of this name is in the machine's own PID namespace.
-pub(super) fn is_of_the_machine(process: u64) -> bool {
-    process >> 32 == OUTERMOST
-}
 
 /// Gives back those on a GPU that nobody has, as far as the driver's figures say. Only `once` while these are the same.
 pub(crate) fn give_back(gpu: &LimitedGpu, once: bool) {
@@ -37,7 +25,7 @@ pub(crate) fn give_back(gpu: &LimitedGpu, once: bool) {
     if part.orphans().units() == 0 {
         return;
     }
-    if !are_seen() {
+    if !nvml_queries::lists_all() {
         give_up(ledger, part);
     } else if let Some(device) = nvml_usage::in_nvml(gpu) {
         look(ledger, part, device, once.then_some(&gpu.state().looked));
@@ -46,7 +34,7 @@ pub(crate) fn give_back(gpu: &LimitedGpu, once: bool) {
 
 /// The same, of a GPU that NVML names.
 pub(crate) fn give_back_of(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvmlDevice_t) {
-    if part.orphans().units() > 0 && are_seen() {
+    if part.orphans().units() > 0 && nvml_queries::lists_all() {
         look(ledger, part, device, None);
     }
 }
@@ -54,7 +42,7 @@ pub(crate) fn give_back_of(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvml
 /// Where no process is left that could look, orphans are not held against the others: theirs would not be, either.
 fn give_up(ledger: Ledger<'_>, part: GpuLedger<'_>) {
     let seen = part.orphans();
-    let looks = |slot| is_of_the_machine(ledger.process(slot)) && holds_any(ledger, slot);
+    let looks = |slot| os::is_outermost(ledger.process(slot)) && holds_any(ledger, slot);
     if !(0..SLOTS).any(looks) {
         part.keep_orphans(seen, 0);
     }
@@ -101,14 +89,14 @@ const LOOKS: usize = 3;
 
 /// Whether the job has processes whose figures cannot be told from those of other jobs: in other PID namespaces, or of an older library.
 fn has_strangers(ledger: Ledger<'_>) -> bool {
-    let is_strange = |slot| !is_of_the_machine(ledger.process(slot)) && holds_any(ledger, slot);
+    let is_strange = |slot| !os::is_outermost(ledger.process(slot)) && holds_any(ledger, slot);
     (0..SLOTS).any(is_strange)
 }
 
 /// The bytes of those that the driver counts for a process that are no orphans: what it is charged for and has there; all of them if it is
 /// no process of this job's.
 fn of_process(ledger: Ledger<'_>, part: GpuLedger<'_>, process: u32, bytes: u64) -> u64 {
-    let name = OUTERMOST << 32 | u64::from(process);
+    let name = os::outermost(process);
     let slots = (0..SLOTS).filter(|slot| ledger.process(*slot) == name);
     let there = |slot| {
         let held = part.held_by(slot);

@@ -16,8 +16,8 @@ use softmig_policy::node::process_view::ProcessView;
 use softmig_region::{GpuLedger, Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::allocations::Holdings;
-use super::orphans;
 use super::state::GpuState;
+use crate::driver::nvml_queries;
 use crate::identity::host::ThisNode;
 use crate::identity::{gate, neighbours};
 use crate::os::cells::{Fresh, Kept, Once, zeroed};
@@ -286,7 +286,7 @@ impl Slot {
             if file.is_locked(lock) {
                 since.store(0, Ordering::Relaxed);
                 // A child has its mapping, and may have the driver's files. Asked again: it may be another one's slot by now.
-                if is_gone && self.ledger.process(slot) == process && orphans::are_seen() {
+                if is_gone && self.ledger.process(slot) == process && nvml_queries::lists_all() {
                     self.ledger.gpus().for_each(|gpu| gpu.orphan_all(slot));
                 }
                 continue;
@@ -305,7 +305,7 @@ impl Slot {
             } else if file.share_byte(lock) == Ok(true) {
                 // A process that wants the slot while it is locked takes another. Several may clear it.
                 for gpu in self.ledger.gpus() {
-                    if gpu.exported_by(slot) > 0 && orphans::is_of_the_machine(process) {
+                    if gpu.exported_by(slot) > 0 && os::is_outermost(process) {
                         gpu.orphan_exported(slot);
                     } else {
                         gpu.clear(slot);

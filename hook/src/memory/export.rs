@@ -6,10 +6,10 @@ use softmig_driver_sys::cuda::{
 };
 
 use crate::driver::args::Given;
-use crate::driver::cuda_queries;
+use crate::driver::{cuda_queries, nvml_queries};
 use crate::identity::gate;
 use crate::ledger::pieces::piece_of;
-use crate::ledger::{self, Holdings, Kind, Known, LimitedGpu, orphans};
+use crate::ledger::{self, Holdings, Kind, Known, LimitedGpu};
 
 /// Something that is held: its kind and name.
 type Found = (Kind, u64, Known);
@@ -75,7 +75,7 @@ pub(crate) fn share(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     // Else whoever opens it is charged.
-    if !gate::is_limited_process() || !orphans::are_seen() {
+    if !gate::is_limited_process() || !nvml_queries::lists_all() {
         return call();
     }
     let result = address_outlives(address, call);

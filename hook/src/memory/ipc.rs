@@ -11,10 +11,10 @@ use softmig_region::units;
 use super::export;
 use crate::driver::args::{Given, In};
 use crate::driver::device::device_of;
-use crate::driver::{context, cuda_queries};
+use crate::driver::{context, cuda_queries, nvml_queries};
 use crate::identity::gate;
 use crate::ledger::pieces::{expect_others, in_pieces};
-use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, here, orphans};
+use crate::ledger::{self, CallGuard, Holding, Kind, LimitedGpu, here};
 
 /// Remembers memory that was opened; how large it is the driver says only now. Opened again it has the same address.
 fn opened(
@@ -36,8 +36,8 @@ fn opened(
     };
     let (mut base, mut size) = (0, 0);
     let known = cuda_queries::cuMemGetAddressRange_v2(&mut base, &mut size, address);
-    let is_the_jobs =
-        handle.is_some_and(|handle| gpu.is_shared(export::name(handle))) && orphans::are_seen();
+    let is_the_jobs = handle.is_some_and(|handle| gpu.is_shared(export::name(handle)))
+        && nvml_queries::lists_all();
     let units = if known == CUDA_SUCCESS && !is_the_jobs {
         in_pieces(size as u64)
     } else {

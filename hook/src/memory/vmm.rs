@@ -9,11 +9,9 @@ use softmig_driver_sys::cuda::{
 use softmig_region::{UNIT, units};
 
 use crate::driver::args::{Given, In, zeroed};
-use crate::driver::cuda_queries;
+use crate::driver::{cuda_queries, nvml_queries};
 use crate::identity::gate;
-use crate::ledger::{
-    self, CallGuard, DESCRIBED, FROM_ELSEWHERE, Holding, Kind, LimitedGpu, orphans,
-};
+use crate::ledger::{self, CallGuard, DESCRIBED, FROM_ELSEWHERE, Holding, Kind, LimitedGpu};
 
 /// The GPU that memory with these properties lies on; `None` for the host's, which is left alone. No context is needed.
 fn on(properties: &CUmemAllocationProp) -> Option<LimitedGpu> {
@@ -233,7 +231,11 @@ fn remember_import(handle: CUmemGenericAllocationHandle) {
             other: FROM_ELSEWHERE,
         });
         // The descriptor that it came by may keep it.
-        let described = if orphans::are_seen() { DESCRIBED } else { 0 };
+        let described = if nvml_queries::lists_all() {
+            DESCRIBED
+        } else {
+            0
+        };
         let after = Holding {
             count: held.count.saturating_add(1) | described,
             other: FROM_ELSEWHERE,

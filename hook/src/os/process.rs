@@ -23,6 +23,18 @@ pub(crate) fn process_name() -> u64 {
     namespace.map_or(0, |inode| inode << 32 | u64::from(process_id()))
 }
 
+/// Whether the process of this name is in the machine's own PID namespace (the kernel's `PROC_PID_INIT_INO`).
+pub(crate) fn is_outermost(name: u64) -> bool {
+    name >> 32 == OUTERMOST
+}
+
+/// The name of a process there.
+pub(crate) fn outermost(process: u32) -> u64 {
+    OUTERMOST << 32 | u64::from(process)
+}
+
+const OUTERMOST: u64 = 0xefff_fffc;
+
 /// Whether a process has ended and its parent knows, so that the kernel has closed its files. False where that cannot be known.
 pub(crate) fn is_gone(name: u64) -> bool {
     let is_named = name != 0 && name >> 32 == process_name() >> 32;

@@ -37,7 +37,7 @@ impl Slice {
         let held = gpu.held();
         // Other processes may have ended.
         let held = if held > gpu.held_here().into() {
-            device::held(gpu.uuid(), None)
+            device::held(gpu.uuid(), |_, _| {})
         } else {
             held
         };
@@ -54,7 +54,9 @@ impl Slice {
         }
         let gpu = NvmlGpu::behind(device)?;
         let limit = bytes(gpu.limit(device)?);
-        let held = in_bytes(device::held(&gpu.bytes, Some(device)));
+        let held = in_bytes(device::held(&gpu.bytes, |ledger, gpu| {
+            orphans::give_back_of(ledger, gpu, device);
+        }));
         Some(Self { limit, held })
     }
 
