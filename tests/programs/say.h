@@ -4,6 +4,7 @@
 #define SAY_H
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,24 @@ static inline int entries(const char *folder)
     int count = 0;
     for (struct dirent *entry; dir && (entry = readdir(dir));)
         count += entry->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+// The process's descriptors but for the fake driver's own, which a driver keeps that is not unloaded.
+static inline int own_descriptors(void)
+{
+    const char *node = getenv("FAKE_GPU_NODE");
+    DIR *dir = opendir("/proc/self/fd");
+    int count = 0;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char target[4096] = "";
+        bool is_name = entry->d_name[0] == '.';
+        bool is_known = !is_name && readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1) > 0;
+        bool is_drivers = is_known && strcmp(target, node ? node : "/run/fake-gpu/node") == 0;
+        count += !is_name && !is_drivers;
+    }
     if (dir)
         closedir(dir);
     return count;
@@ -64,7 +83,7 @@ static inline void say_self(void)
     int variables = 0;
     while (environ[variables])
         variables++;
-    printf("self descriptors: %d\nself variables: %d\n", entries("/proc/self/fd"), variables);
+    printf("self descriptors: %d\nself variables: %d\n", own_descriptors(), variables);
     fflush(stdout);
 }
 

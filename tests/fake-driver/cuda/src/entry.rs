@@ -42,6 +42,7 @@ pub(crate) fn initialize(devices: impl FnOnce(&Process) -> Outcome<Vec<usize>>) 
         return Err(CUDA_ERROR_DEINITIALIZED);
     }
     let process = process()?;
+    process.keep_files();
     let mut driver = lock();
     if driver.is_none() {
         *driver = Some(Driver::new(process, devices(process)?));

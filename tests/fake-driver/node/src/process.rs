@@ -1,8 +1,11 @@
 //! A process of the node: how it joins, what it counts, and how it leaves.
 
 use std::fs::File;
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use memmap2::{Advice, MmapMut};
 
@@ -20,7 +23,7 @@ pub struct Process {
     /// A word that reads 0 in a child, where the node is not mapped.
     here: MmapMut,
     /// In the place of the driver's open files.
-    _files: File,
+    files: Mutex<Option<File>>,
 }
 
 impl Process {
@@ -53,8 +56,6 @@ impl Process {
         let Some((slot, record)) = taken else {
             return Err(AttachError::Full);
         };
-        let files = Mapped::open_file(path)?;
-        ofd::take_files(&files, slot).map_err(NodeError::os(path, "locking its files"))?;
         set(&record.joined, clock::now(&mapped));
         set(&record.left, 0);
         let generation = introduce(record, shared.sequence.fetch_add(1, Ordering::Relaxed) + 1);
@@ -64,7 +65,7 @@ impl Process {
             slot,
             generation,
             here,
-            _files: files,
+            files: Mutex::new(None),
         })
     }
 
@@ -87,11 +88,33 @@ impl Process {
         self.here.first().is_some_and(|byte| *byte == 1)
     }
 
+    /// Opens what stands for the driver's files: as long as these are open, here or in a child, the process counts as alive.
+    pub fn keep_files(&self) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.is_none()
+            && let Ok(file) = Mapped::open_file(&self.mapped.path)
+            && ofd::take_files(&file, self.slot).is_ok()
+        {
+            *files = Some(file);
+        }
+    }
+
     /// Takes this process out of the accounts. The lock on its slot stays until its memory goes.
     pub fn leave(&self) {
+        self.close_files();
         let _held = self.mapped.shared().lock.lock();
         if let Some(record) = self.record() {
             reap::end(&self.mapped, self.slot, record);
+        }
+    }
+
+    fn close_files(&self) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(file) = files.take() else { return };
+        // The program may have closed it, and have another file by its number.
+        let inode = |found: std::io::Result<std::fs::Metadata>| found.map(|it| it.ino()).ok();
+        if inode(file.metadata()) != inode(std::fs::metadata(&self.mapped.path)) {
+            let _ = file.into_raw_fd();
         }
     }
 
