@@ -85,15 +85,9 @@ def measure(options, work):
 
 
 def report(folder):
-    found = json.loads((folder / "gpu-equal.json").read_text())
-    machine = found["machine"]
-    gpu, driver = machine["gpu"].split(", ")[:2]
-    lines = [
-        "# Results in slices",
-        "",
-        "Written by `bench/gpu/equal.py --report bench/results` from gpu-equal.json; do not edit.",
-        "",
-        f"{machine['date']}, {gpu}, driver {driver}, library of {found['revision']}. Each program ran without softmig, and in a quarter beside the two others and kernels that keep the GPU busy. Equal means to the last digit that is printed.",
+    found, gpu, driver, lines = runner.page(folder, "equal", "Results in slices")
+    lines += [
+        f"{found['machine']['date']}, {gpu}, driver {driver}, library of {found['revision']}. Each program ran without softmig, and in a quarter beside the two others and kernels that keep the GPU busy. Equal means to the last digit that is printed.",
         "",
         "| program | results | a step without, us | in its slice, us |",
         "| --- | --- | --- | --- |",
@@ -101,7 +95,7 @@ def report(folder):
     for name in PROGRAMS:
         one, other = found["without"][name], found["slices"][name]
         lines.append(f"| {name} | {'equal' if other['equal'] else 'different'} | {one['step_us']} | {other['step_us']} |")
-    (folder / "gpu-equal.md").write_text("\n".join(lines) + "\n")
+    runner.write_page(folder, "equal", lines)
 
 
 def main():

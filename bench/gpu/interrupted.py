@@ -23,6 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "escape"), str(HERE / "chain"), str(HERE / "compute"), str(HERE / "memory")]
 sys.dont_write_bytecode = True
 
+import runner
+
 CHANNELS = HERE.parents[1] / "research/channels_facts"
 # How often, and the seconds between two times.
 CASES = {"never": None, "once": 1e9, "each 10 s": 10.0, "each second": 1.0, "10 times a second": 0.1}
@@ -123,11 +125,8 @@ def interrupted(record, work, options):
 
 
 def report(folder):
-    kept = json.loads((folder / "gpu-interrupted.json").read_text())
-    gpu, driver = map(str.strip, kept["machine"]["gpu"].split(",")[:2])
-    lines = [
-        "# Interrupted by another's hand, on a real GPU", "",
-        "Written by `bench/gpu/interrupted.py --report bench/results` from gpu-interrupted.json; do not edit.", "",
+    kept, gpu, driver, lines = runner.page(folder, "interrupted", "Interrupted by another's hand, on a real GPU")
+    lines += [
         f"{kept['machine']['date']}, {gpu}, driver {driver}, {kept.get('slurm', 'Slurm')}, softmig of {kept['revision']}.", "",
         f"A job with half a GPU is busy beside one with a quarter. Root takes the channels of the first off the GPU. Its pace is over {kept['seconds']:.0f} s, relative to the {BEFORE:.0f} s before; the *gap* is the longest time without a step that ended. *Told* is the monitor's count of interruptions, from the job's start. The monitor and the two programs by which it measured the GPU before had {kept.get('monitor_memory_peak_mib')} MiB of host memory at most, of the 2 GiB that its unit has.", "",
         "| taken off | times | its pace | longest gap | the other's pace | told until then |",
@@ -135,7 +134,7 @@ def report(folder):
     ]
     for one in kept["tries"]:
         lines.append(f"| {one['case']} | {one['calls']} | {100 * one['pace']:.1f} % | {one['longest_gap']:.2f} s | {100 * one['other']:.1f} % | {', '.join(map(str, one['interruptions']))} |")
-    (folder / "gpu-interrupted.md").write_text("\n".join(lines) + "\n")
+    runner.write_page(folder, "interrupted", lines)
 
 
 def main():

@@ -1,6 +1,7 @@
 """The frame of each measurement: its options, its folder of work, and /etc/ld.so.preload as its own."""
 import argparse
 import contextlib
+import json
 import pathlib
 import shutil
 import subprocess
@@ -35,6 +36,17 @@ def flag(text=None):
 
 def number(default, text):
     return {"type": type(default), "default": default, "help": text}
+
+
+def page(folder, script, title):
+    """What the script wrote as gpu-SCRIPT.json, the GPU and the driver that it names, and how the page beside it begins."""
+    found = json.loads((folder / f"gpu-{script}.json").read_text())
+    gpu, driver = map(str.strip, found["machine"]["gpu"].split(",")[:2])
+    return found, gpu, driver, [f"# {title}", "", f"Written by `bench/gpu/{script}.py --report bench/results` from gpu-{script}.json; do not edit.", ""]
+
+
+def write_page(folder, script, lines):
+    (folder / f"gpu-{script}.md").write_text("\n".join(lines) + "\n")
 
 
 BUDGET = number(1e9, "begin nothing after so many seconds")

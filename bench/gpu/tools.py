@@ -43,7 +43,7 @@ TOOLS = [
     ("PyTorch's profiler (CUPTI)", "PYTHON PROFILED"),
 ]
 # What differs between any two runs.
-VARIES = [(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+", "TIME"), (r"0x[0-9a-f]+", "ADDRESS"), (r"\b(process|PID|pid|LWP|Thread)\s*=?\s*\d+", r"\1 N"), (r"\[\d+\] ", "[N] "), (r"==\d+==", "==N=="), (r"\b\d+\.\d+(e[-+]\d+)?\b", "FIGURE"), (r"/tmp/\S+", "PATH")]
+VARIES = [(r"/\S*/(faulty\.cu)", r"\1"), (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+", "TIME"), (r"0x[0-9a-f]+", "ADDRESS"), (r"\b(process|PID|pid|LWP|Thread)\s*=?\s*\d+", r"\1 N"), (r"\[\d+\] ", "[N] "), (r"==\d+==", "==N=="), (r"\b\d+\.\d+(e[-+]\d+)?\b", "FIGURE"), (r"/tmp/\S+", "PATH")]
 # Lines of the debugger about the host's threads.
 HOST = re.compile(r"^\[(New|Thread|Detaching|Inferior|Switching|Attaching)|^warning:|^Using host|^\s*$|^This GDB|debuginfod")
 
@@ -97,19 +97,15 @@ def measure(options, work):
 
 
 def report(folder):
-    found = json.loads((folder / "gpu-tools.json").read_text())
-    machine = found["machine"]
-    gpu, driver = machine["gpu"].split(", ")[:2]
-    lines = [
-        "# Tools in slices", "",
-        "Written by `bench/gpu/tools.py --report bench/results` from gpu-tools.json; do not edit.", "",
-        f"{machine['date']}, {gpu}, driver {driver}, library of {found['revision']}. Each tool ran as a user without softmig, and in a quarter. *The same*: each line that it says, but for addresses, process numbers and times.", "",
+    found, gpu, driver, lines = runner.page(folder, "tools", "Tools in slices")
+    lines += [
+        f"{found['machine']['date']}, {gpu}, driver {driver}, library of {found['revision']}. Each tool ran as a user without softmig, and in a quarter. *The same*: each line that it says, but for addresses, process numbers and times.", "",
         "| tool | what it says in a slice | lines |",
         "| --- | --- | --- |",
     ]
     for name, one in found["tools"].items():
         lines.append(f"| {name} | {'the same' if one['same'] else 'different'} | {len(one['without']['lines'])} |")
-    (folder / "gpu-tools.md").write_text("\n".join(lines) + "\n")
+    runner.write_page(folder, "tools", lines)
 
 
 def main():

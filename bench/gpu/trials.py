@@ -163,14 +163,11 @@ def measure(options, work):
 
 
 def report(folder):
-    found = json.loads((folder / "gpu-trials.json").read_text())
-    machine, trials = found["machine"], found["trials"]
-    gpu, driver = machine["gpu"].split(", ")[:2]
+    found, gpu, driver, lines = runner.page(folder, "trials", "Memory that nobody has, and memory that somebody has")
+    trials = found["trials"]
     room = trials["an empty slice"]["blocks"]
-    lines = [
-        "# Memory that nobody has, and memory that somebody has", "",
-        "Written by `bench/gpu/trials.py --report bench/results` from gpu-trials.json; do not edit.", "",
-        f"{machine['date']}, {gpu}, driver {driver}, library of {found['revision']}. A new process gets {room} blocks of 8 MiB of the empty slice. *Beside* is what a new process gets while the first one lives, *after* what it gets then. *Less* is by how much less is free than before all rounds, by cuMemGetInfo.", "",
+    lines += [
+        f"{found['machine']['date']}, {gpu}, driver {driver}, library of {found['revision']}. A new process gets {room} blocks of 8 MiB of the empty slice. *Beside* is what a new process gets while the first one lives, *after* what it gets then. *Less* is by how much less is free than before all rounds, by cuMemGetInfo.", "",
         "## Shown to others, and given back", "",
         f"{ROUNDS} blocks, one after the other. The library of 42ba4c74 refused after about as many as the slice has.", "",
         "| memory | blocks given | less | beside | after |",
@@ -195,7 +192,7 @@ def report(folder):
     short = trials["short processes in a row"]
     lines += ["", "## Short processes in a row", "", "Each takes most of the slice and ends; the seconds of each process.", "", "| | seconds |", "| --- | --- |"]
     lines += [f"| in the slice | {', '.join(map(str, short['seconds']))} |", f"| without softmig | {', '.join(map(str, short['without']))} |"]
-    (folder / "gpu-trials.md").write_text("\n".join(lines) + "\n")
+    runner.write_page(folder, "trials", lines)
 
 
 def main():

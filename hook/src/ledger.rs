@@ -9,6 +9,7 @@
 //!   freed to them, and managed memory.
 //! - [`charge`]: reserve, call, keep or give back: the way of every function that takes memory.
 //! - [`device`]: one GPU: its limit, and the memory that is charged for it.
+//! - [`mod@held`]: what the job holds, for whoever looks.
 //! - [`slot`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
 //! - [`state`]: this process's facts about a GPU, with [`context_lock`] and the calls that are under way
 //!   ([`in_progress`]).
@@ -20,6 +21,7 @@ mod charge;
 pub(crate) mod context_lock;
 mod current;
 pub(crate) mod device;
+mod held;
 mod in_progress;
 pub(crate) mod mappings;
 pub(crate) mod nvml_usage;

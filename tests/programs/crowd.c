@@ -33,13 +33,6 @@ static void say(const char *text)
     fflush(stdout);
 }
 
-static void wait_for_line(void)
-{
-    int letter;
-    while ((letter = getchar()) != '\n' && letter != EOF)
-        ;
-}
-
 static void until(atomic_int *count, int wanted)
 {
     for (int i = 0; atomic_load(count) < wanted; i++) {

@@ -12,13 +12,6 @@
 
 enum { STEP = 8 << 20, MOST = 4096 };
 
-static void wait_for_line(void)
-{
-    int letter;
-    while ((letter = getchar()) != '\n' && letter != EOF)
-        ;
-}
-
 static void begin(void)
 {
     int result = start(false);

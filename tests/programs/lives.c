@@ -25,13 +25,6 @@ static int take_until(int most)
     return result;
 }
 
-static void wait_for_line(void)
-{
-    int letter;
-    while ((letter = getchar()) != '\n' && letter != EOF)
-        ;
-}
-
 static void begin(void)
 {
     int result = start(false);

@@ -31,13 +31,6 @@ static const char *variable(size_t bytes)
     return text;
 }
 
-static void wait_for_line(void)
-{
-    int letter;
-    while ((letter = getchar()) != '\n' && letter != EOF)
-        ;
-}
-
 static long held(void)
 {
     size_t free = 0, total = 0;

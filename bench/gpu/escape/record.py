@@ -1,6 +1,8 @@
 """What was seen of each way, and the page about it."""
 import json
 
+import runner
+
 
 class Record:
     def __init__(self, folder, about, name="gpu-escape"):
@@ -30,11 +32,8 @@ def percent(value):
 
 def page(folder):
     """gpu-escape.md from gpu-escape.json."""
-    kept = json.loads((folder / "gpu-escape.json").read_text())
-    gpu, driver = map(str.strip, kept["machine"]["gpu"].split(",")[:2])
-    lines = [
-        "# Past the library, on a real GPU", "",
-        "Written by `bench/gpu/escape.py --report bench/results` from gpu-escape.json; do not edit.", "",
+    kept, gpu, driver, lines = runner.page(folder, "escape", "Past the library, on a real GPU")
+    lines += [
         f"{kept['machine']['date']}, {gpu}, driver {driver}, {kept.get('slurm', 'Slurm')}, control groups of version {kept.get('groups')}, softmig of {kept['revision']}, a measurement each {kept.get('interval_seconds', 1)} s, no grace.", "",
         "A user with a quarter of the GPU runs a program past the library, beside a job that keeps its half busy. *Beyond* is from the first byte beyond the slice until the program's last sign of life, *on the GPU* from its first kernel or copy. *Most* is the most memory that the program held; the slice has "
         f"{kept.get('limit_mib', '?')} MiB. The *neighbour's pace* is relative to its own before: while the program ran, in the first second after it, and in the two seconds after that.", "",
@@ -43,4 +42,4 @@ def page(folder):
     ]
     for one in kept["tries"]:
         lines.append(f"| {one['setting']} | {one['way']} | {one['end']} | {one['most_mib']} | {seconds(one['beyond_seconds'])} | {seconds(one['worked_seconds'])} | {percent(one['while'])} | {percent(one['first_second'])} | {percent(one['then'])} |")
-    (folder / "gpu-escape.md").write_text("\n".join(lines) + "\n")
+    runner.write_page(folder, "escape", lines)

@@ -7,8 +7,7 @@
 //! back meanwhile, and nobody gives back what was seen before they left. Too much is what the next look mends.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::gpu_ledger::{GpuLedger, SHARED, change_always};
-use crate::pace::TRIES;
+use crate::gpu_ledger::{GpuLedger, SHARED, Tries, change, change_bits};
 use crate::word::Exports;
 
 /// The orphans of a GPU at one moment.
@@ -133,25 +132,19 @@ impl GpuLedger<'_> {
 
     /// Adds as many as `more` says of those that there are; returns what there is then.
     fn change_orphans(&self, more: impl Fn(Orphans) -> u32) -> Option<Orphans> {
-        let mut now = self.orphans();
-        for _ in 0..TRIES {
-            let new = now.with(now.units().saturating_add(more(now)));
-            match self
-                .orphans
-                .compare_exchange(now.0, new.0, Ordering::SeqCst, Ordering::SeqCst)
-            {
-                Ok(_) => return Some(new),
-                Err(other) => now = Orphans(other),
-            }
-        }
-        None
+        let changed = change_bits(self.orphans, &mut Tries::new(), |now| {
+            let now = Orphans(now);
+            Some(now.with(now.units().saturating_add(more(now))).0)
+        });
+        changed.map(Orphans)
     }
 
     /// Takes units out of a slot, which its process may not use again without a grant.
     fn take_out(&self, slot: usize, units: u32) {
-        self.settled();
+        let tries = &mut Tries::new();
+        self.settle(tries);
         if let Some(slot) = self.slots.get(slot) {
-            change_always(&slot.word, |word| word.without(units));
+            change(&slot.word, tries, |word| Some(word.without(units)));
         }
     }
 
@@ -161,19 +154,10 @@ impl GpuLedger<'_> {
     }
 
     fn change_exports(&self, slot: usize, to: impl Fn(Exports) -> Exports) {
-        let Some(slot) = self.slots.get(slot) else {
-            return;
-        };
-        let mut now = slot.exports.load(Ordering::SeqCst);
-        for _ in 0..TRIES {
-            let new = to(Exports(now)).0;
-            match slot
-                .exports
-                .compare_exchange(now, new, Ordering::SeqCst, Ordering::SeqCst)
-            {
-                Ok(_) => return,
-                Err(other) => now = other,
-            }
+        if let Some(slot) = self.slots.get(slot) {
+            change_bits(&slot.exports, &mut Tries::new(), |now| {
+                Some(to(Exports(now)).0)
+            });
         }
     }
 

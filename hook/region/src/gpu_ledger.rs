@@ -102,7 +102,7 @@ impl<'a> GpuLedger<'a> {
     /// grant:
     ///
     /// 1. It enters the latest grant into its slot, if that was not done yet.
-    /// 2. It adds up what all slots hold. It keeps no total, which a process that dies could leave wrong.
+    /// 2. It adds up what all slots hold, and the orphans. It keeps no total, which a process that dies could leave wrong.
     /// 3. If that leaves no room, it takes all slack back and looks again.
     /// 4. If there is room, it writes its own grant over the latest, unless that has changed: then all begins again.
     ///
@@ -155,17 +155,9 @@ impl<'a> GpuLedger<'a> {
     /// Notes that these units were refused for good, for those who look from outside ([`crate::Record`]).
     #[cold]
     pub fn note_refusal(&self, units: u32) {
-        let tries = &mut Tries::new();
-        let mut now = self.refusals.load(Ordering::SeqCst);
-        while let Err(other) = self.refusals.compare_exchange(
-            now,
-            Refusals(now).with(units).0,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        ) && tries.again()
-        {
-            now = other;
-        }
+        change_bits(self.refusals, &mut Tries::new(), |now| {
+            Some(Refusals(now).with(units).0)
+        });
     }
 
     /// Notes that a process was given memory after so many refusals, so that it does without what it was refused.
@@ -235,7 +227,7 @@ impl<'a> GpuLedger<'a> {
     }
 
     /// Enters the latest grant into its slot, unless that is done, and returns it.
-    fn settle(&self, tries: &mut Tries) -> Option<Grant> {
+    pub(crate) fn settle(&self, tries: &mut Tries) -> Option<Grant> {
         loop {
             let latest = Grant(self.grant.load(Ordering::SeqCst));
             let Some(word) = self.word(latest.slot()).filter(|_| latest.units() > 0) else {
@@ -261,24 +253,22 @@ impl<'a> GpuLedger<'a> {
 
     /// Takes every process's slack; what they hold then.
     fn take_back_slack(&self, tries: &mut Tries) -> u64 {
-        self.used_slots()
-            .map(|slot| change(&slot.word, tries, |word| Some(word.trimmed())))
-            .map(|word| word.map_or(MOST, Word::held).into())
-            .fold(0, u64::saturating_add)
-            .saturating_add(self.orphans().units().into())
+        self.sum_of(|slot| {
+            let word = change(&slot.word, tries, |word| Some(word.trimmed()));
+            word.map_or(MOST, Word::held)
+        })
     }
 
     fn sum(&self, part: impl Fn(Word) -> u32) -> u64 {
-        self.used_slots()
-            .map(|slot| u64::from(part(Word(slot.word.load(Ordering::SeqCst)))))
-            .fold(0, u64::saturating_add)
-            // After the slots: see `exports`.
-            .saturating_add(self.orphans().units().into())
+        self.sum_of(|slot| part(Word(slot.word.load(Ordering::SeqCst))))
     }
 
-    /// Enters the latest grant into its slot.
-    pub(crate) fn settled(&self) {
-        self.settle(&mut Tries::new());
+    /// That of all slots, and the orphans, which come last: see `exports`.
+    fn sum_of(&self, part: impl FnMut(&Slot) -> u32) -> u64 {
+        let of_slots = self.used_slots().map(part).map(u64::from);
+        of_slots
+            .fold(0, u64::saturating_add)
+            .saturating_add(self.orphans().units().into())
     }
 
     fn used_slots(&self) -> impl Iterator<Item = &'a Slot> {
@@ -292,10 +282,10 @@ impl<'a> GpuLedger<'a> {
 }
 
 /// How often this call may still try again.
-struct Tries(u32);
+pub(crate) struct Tries(u32);
 
 impl Tries {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(TRIES)
     }
 
@@ -306,15 +296,28 @@ impl Tries {
 }
 
 /// Changes a word and returns it; `None` if `to` has nothing to change it to.
-fn change(word: &AtomicU64, tries: &mut Tries, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
+pub(crate) fn change(
+    word: &AtomicU64,
+    tries: &mut Tries,
+    to: impl Fn(Word) -> Option<Word>,
+) -> Option<Word> {
+    change_bits(word, tries, |now| Some(to(Word(now))?.0)).map(Word)
+}
+
+/// The same of any kind of word.
+pub(crate) fn change_bits(
+    word: &AtomicU64,
+    tries: &mut Tries,
+    to: impl Fn(u64) -> Option<u64>,
+) -> Option<u64> {
     let mut now = word.load(Ordering::SeqCst);
     loop {
-        let new = to(Word(now))?;
+        let new = to(now)?;
         // Others' words are left in their caches.
-        if new.0 == now {
+        if new == now {
             return Some(new);
         }
-        match word.compare_exchange_weak(now, new.0, Ordering::SeqCst, Ordering::SeqCst) {
+        match word.compare_exchange_weak(now, new, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => return Some(new),
             Err(other) => now = other,
         }
@@ -322,11 +325,6 @@ fn change(word: &AtomicU64, tries: &mut Tries, to: impl Fn(Word) -> Option<Word>
             return None;
         }
     }
-}
-
-/// Changes a word, with as many tries as a call has.
-pub(crate) fn change_always(word: &AtomicU64, to: impl Fn(Word) -> Word) {
-    change(word, &mut Tries::new(), |word| Some(to(word)));
 }
 
 fn exchange(word: &AtomicU64, old: u64, new: u64) -> bool {

@@ -13,9 +13,10 @@ use softmig_region::{Full, GpuLedger, Ledger, Taken, units_of_mib};
 
 use super::allocations::Holdings;
 use super::context_lock::{AlreadyLocked, ContextGuard};
+use super::held;
 use super::in_progress::{CallGuard, Calls};
 use super::oom_log;
-use super::slot::{self, ProcessLedger, Reaped, Slot};
+use super::slot::{ProcessLedger, Reaped, Slot};
 use super::state::{GpuState, Known};
 use crate::driver::{cuda_queries, device, nvml_queries};
 use crate::identity::{gate, neighbours};
@@ -301,7 +302,7 @@ pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<GpuLedger<'static>> {
 /// The units that the living processes of the job hold of a GPU, and its orphans, also if this process knows the GPU from NVML alone.
 /// `first` is called before they are counted.
 pub(crate) fn held(uuid: &CUuuid, first: impl Fn(Ledger<'_>, GpuLedger<'_>)) -> u64 {
-    slot::held(key(uuid), first)
+    held::held(key(uuid), first)
 }
 
 /// The key of a GPU in the ledger.

@@ -281,14 +281,13 @@ fn seen_by_nvml(gpu: &LimitedGpu) -> Option<u64> {
         if process == us {
             known = known.max(Some(bytes));
         }
-        0
     })?;
     known
 }
 
-/// The sum of what `of` makes of each process on a GPU and the bytes that the driver counts for it, where it counts any. `None` where
-/// it cannot be asked. It tells each process the numbers of its own namespace.
-pub(super) fn processes(device: nvmlDevice_t, mut of: impl FnMut(u32, u64) -> u64) -> Option<u64> {
+/// Calls `each` with each process on a GPU and the bytes that the driver counts for it, where it counts any. `None` where it cannot be
+/// asked. It tells each process the numbers of its own namespace.
+pub(super) fn processes(device: nvmlDevice_t, mut each: impl FnMut(u32, u64)) -> Option<()> {
     let mut infos: Mapped<nvmlProcessInfo_t> = Mapped::new(MOST_PROCESSES).ok()?;
     let mut count = MOST_PROCESSES as u32;
     let result = nvml_queries::nvmlDeviceGetComputeRunningProcesses_v3(
@@ -304,9 +303,8 @@ pub(super) fn processes(device: nvmlDevice_t, mut of: impl FnMut(u32, u64) -> u6
         .iter()
         .take(count as usize)
         .filter(|info| info.usedGpuMemory != u64::MAX);
-    Some(known.fold(0, |sum, info| {
-        sum.saturating_add(of(info.pid, info.usedGpuMemory))
-    }))
+    known.for_each(|info| each(info.pid, info.usedGpuMemory));
+    Some(())
 }
 
 /// NVML's handle of a GPU, or of a part of one; or NVML's error.

@@ -69,12 +69,14 @@ fn look(ledger: Ledger<'_>, part: GpuLedger<'_>, device: nvmlDevice_t, before: O
     let (mut used, mut explained) = (memory.used, u64::MAX);
     // Memory that comes and goes between two of these figures seems to be nobody's. It must not seem to be somebody's.
     for _ in 0..LOOKS {
-        let of_process = |process, bytes| of_process(ledger, part, process, bytes);
-        let processes = nvml_usage::processes(device, of_process);
-        let (Some(processes), Some(memory)) = (processes, nvml_usage::memory(device)) else {
+        let mut now = 0_u64;
+        let listed = nvml_usage::processes(device, |process, bytes| {
+            now = now.saturating_add(of_process(ledger, part, process, bytes));
+        });
+        let (Some(()), Some(memory)) = (listed, nvml_usage::memory(device)) else {
             return;
         };
-        explained = explained.min(processes);
+        explained = explained.min(now);
         used = used.max(memory.used);
     }
     let kept = softmig_region::units(used.saturating_sub(explained));

@@ -7,13 +7,12 @@
 
 #![expect(unsafe_code, reason = "maps the ledger, which processes share")]
 
-use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use softmig_policy::node::identity::{Finding, ProcessRules, job_file};
 use softmig_policy::node::process_view::ProcessView;
-use softmig_region::{GpuLedger, Ledger, MAX_GPUS, SLOTS, lock_offset, size};
+use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::allocations::Holdings;
 use super::state::GpuState;
@@ -353,56 +352,6 @@ pub(super) fn gpu_states() -> Option<&'static [GpuState]> {
     ProcessLedger::known().map(|process| process.gpus.as_slice())
 }
 
-/// The units of a GPU that the living processes of this process's job hold, and its orphans, after `first`. A process that has no place in the ledger
-/// takes none, and maps it for this look alone.
-pub(crate) fn held(key: NonZeroU64, first: impl Fn(Ledger<'_>, GpuLedger<'_>)) -> u64 {
-    let ledger = ProcessLedger::known()
-        .and_then(ProcessLedger::slot)
-        .map(|slot| slot.ledger);
-    let file = gate::with_finding(path).and_then(|path| open(&path).ok());
-    match (ledger, file) {
-        (Some(ledger), Some(file)) => held_by_living(ledger, &file, key, first),
-        (Some(ledger), None) => ledger.known(key).map_or(0, |gpu| gpu.held()),
-        (None, Some(file)) => seen_by_passer(&file, key, first).unwrap_or(0),
-        (None, None) => 0,
-    }
-}
-
-fn seen_by_passer(
-    file: &File,
-    key: NonZeroU64,
-    first: impl Fn(Ledger<'_>, GpuLedger<'_>),
-) -> Result<u64, Error> {
-    let size = file.status()?.size.min(size(MAX_GPUS));
-    let start = os::map_shared(file, size)?;
-    // SAFETY: mapped until it is given back below, and only read and written as atomics.
-    let ledger = unsafe { Ledger::at(start.as_ptr(), size) };
-    let held = ledger.map_or(0, |ledger| held_by_living(ledger, file, key, first));
-    // SAFETY: mapped above, and the ledger is not used any more.
-    unsafe { os::unmap(start, size) };
-    Ok(held)
-}
-
-fn held_by_living(
-    ledger: Ledger<'_>,
-    file: &File,
-    key: NonZeroU64,
-    first: impl Fn(Ledger<'_>, GpuLedger<'_>),
-) -> u64 {
-    let Some(gpu) = ledger.known(key) else {
-        return 0;
-    };
-    first(ledger, gpu);
-    let held = |slot| {
-        let held = gpu.held_by(slot);
-        // Ours is another open file than any that holds a lock.
-        let is_living = held > 0 && file.is_locked(lock_offset(slot));
-        if is_living { held.into() } else { 0 }
-    };
-    let of_processes = (0..SLOTS).map(held).fold(0, u64::saturating_add);
-    of_processes.saturating_add(gpu.orphans().units().into())
-}
-
 /// A ledger of a test's own.
 #[cfg(test)]
 pub(crate) fn ledger_of_test() -> Ledger<'static> {
@@ -410,10 +359,10 @@ pub(crate) fn ledger_of_test() -> Ledger<'static> {
 }
 
 /// The longest path of a ledger.
-type Path = Text<256>;
+pub(super) type Path = Text<256>;
 
 /// Where the ledger is; `None` for a process that counts for itself.
-fn path(finding: &Finding) -> Option<Path> {
+pub(super) fn path(finding: &Finding) -> Option<Path> {
     match &finding.standing {
         // Root in a user's job; in a user namespace any user can be root.
         ProcessRules::Job(conf) if conf.uid != 0 && ThisNode.is_root() => None,
@@ -427,7 +376,7 @@ fn path(finding: &Finding) -> Option<Path> {
 }
 
 /// Opens a ledger: a plain file that this user alone can write to, so that no other user can make it shorter.
-fn open(path: &Path) -> Result<File, Error> {
+pub(super) fn open(path: &Path) -> Result<File, Error> {
     let path = path.as_path().ok_or(Error::TOO_LONG)?;
     let file = File::open(path, libc::O_RDWR)?;
     let status = file.status()?;
