@@ -4,6 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -66,8 +67,10 @@ fn figures(said: &str) -> Result<[f64; 2]> {
     Ok([figure(time)?, figure(memory)?])
 }
 
-/// In an environment of its own below target.
+/// In an environment of its own below target, which tests that run at the same time make once.
 fn installed() -> Result<PathBuf> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/reportseff");
     let program = folder.join("bin/reportseff");
     if program.exists() {
@@ -79,7 +82,8 @@ fn installed() -> Result<PathBuf> {
     };
     let (path, pip) = (folder.display().to_string(), folder.join("bin/pip"));
     let pip = pip.display().to_string();
-    let is_there = run(&["python3", "-m", "venv", &path]) && run(&[&pip, "install", PACKAGE]);
+    let is_there =
+        run(&["python3", "-m", "venv", "--clear", &path]) && run(&[&pip, "install", PACKAGE]);
     ensure!(is_there, "pip cannot install {PACKAGE}");
     Ok(program)
 }

@@ -378,7 +378,7 @@ impl GpuState {
         }
     }
 
-    /// The state of all processes, as their pages say.
+    /// The state of all processes at that moment, as their pages say.
     fn seat_states(&self, now: Nanos) -> Vec<SeatState> {
         let sessions = self.sessions.iter();
         let state = |(seat, session): (&SeatId, &Arc<Session>)| SeatState {
@@ -392,7 +392,7 @@ impl GpuState {
                 && session.page.wants_gpu()
                 && session.may_be_released(&self.scheduler),
             wants_gpu: session.page.wants_gpu(),
-            pending: session.new_pending(),
+            pending: session.new_pending(now),
             slice: session.shortest_slice(),
             has_new_slice: session.has_new_slice(),
         };
@@ -417,7 +417,8 @@ impl GpuState {
         let Some((at, stays)) = self.scheduler.stays() else {
             return self.stop_steering(now);
         };
-        let seats = self.seat_states(now);
+        // Of the log's moment: what a process had to do since then is not in the log yet.
+        let seats = self.seat_states(at);
         self.warn(now);
         if self.scheduler.is_to_be_renewed(now) {
             let is_at_work =

@@ -460,9 +460,9 @@ impl Session {
         Ok((own, !answer.is_unset))
     }
 
-    /// For how long it had work since this was last asked.
-    pub(super) fn new_pending(&self) -> Nanos {
-        let pending = self.page.pending(now().unsigned_abs());
+    /// For how long it had work until now, since this was last asked.
+    pub(super) fn new_pending(&self, now: Nanos) -> Nanos {
+        let pending = self.page.pending(now.unsigned_abs());
         // A figure that was read while the process wrote may be less than before.
         let before = self.pending.fetch_max(pending, SeqCst);
         Nanos::try_from(pending.saturating_sub(before)).unwrap_or(0)

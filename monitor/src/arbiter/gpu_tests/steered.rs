@@ -25,6 +25,8 @@ struct Steered {
     held: Arc<Mutex<Vec<bool>>>,
     /// Whether its log has no entries by itself.
     is_silent: bool,
+    /// How long it takes to read the log after its moment, in milliseconds.
+    takes: Arc<AtomicU32>,
     /// The driver's answers to the next calls that read the log.
     errors: Arc<Mutex<Vec<u32>>>,
     /// Channels of another GPU, and how often each was to wait here.
@@ -37,8 +39,10 @@ impl Device for Steered {
             return Err(softmig_rm::Error::Refused { command: 0, status });
         }
         to.append(&mut self.log.lock().unwrap());
+        let at = now().unsigned_abs();
+        thread::sleep(Duration::from_millis(self.takes.load(SeqCst).into()));
         Ok(Reading {
-            at: now().unsigned_abs(),
+            at,
             ..Reading::default()
         })
     }
@@ -148,6 +152,30 @@ fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, Channel) {
     let (sat, id) = sit(gpu, number, pid(number), Version::Cap).unwrap();
     set_channels(gpu, id, vec![channel(number)]);
     (sat, id, channel(number))
+}
+
+#[test]
+fn a_machine_that_is_slow_gives_no_time_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let (job, _, _) = steered_job(&gpu, 1);
+    job.want();
+    wait_until("it launches as it likes", || is_free(&job));
+    device.switch(pid(1), true);
+    let mut state = gpu.state();
+    let mut look = || {
+        state.look_now();
+        (state.account().book.charged, state.steering().looked())
+    };
+    // It comes while a log is read that knows nobody yet.
+    while look().0 == 0 {}
+    let (charged, begun) = look();
+    for takes in [3, 0, 7, 1, 0, 20, 2] {
+        device.takes.store(takes, SeqCst);
+        look();
+    }
+    let (all, end) = look();
+    assert_eq!(all - charged, end - begun);
 }
 
 #[test]
