@@ -450,3 +450,92 @@ fn a_type_that_no_node_shares_has_no_slices() {
         Verdict::Unchanged { tag: Some(_), .. }
     ));
 }
+
+/// The memory of the example's slices is 22732 and 11366 MiB of an L40S, and a whole one has 45464 MiB.
+#[test]
+fn a_size_of_memory_is_the_smallest_slice_that_has_it() {
+    for (asked, got) in [
+        ("gpu:l40s.10g:1", 11366),
+        ("gpu:l40s.11GiB:1", 11366),
+        ("gpu:l40s.11366m:1", 11366),
+        ("gpu:l40s.11366MB", 11366),
+        ("gpu:l40s.1m:1", 11366),
+        ("gpu:l40s.11.1g:1", 22732),
+        ("gpu:l40s.11367M:1", 22732),
+        ("gpu:l40s.12g:1", 22732),
+        ("gres/gpu:l40s.12G=1", 22732),
+        ("gres:gpu:l40s.12gb", 22732),
+    ] {
+        let grant = granted(&per_node(asked));
+        assert_eq!(grant.limits.memory_mib(), got, "{asked}");
+        // Slurm and the node get the slice that it is.
+        let size = if got == 11366 { 4 } else { 2 };
+        let plain = granted(&per_node(&format!("gpu:l40s.{size}:1")));
+        assert_eq!(grant.limits, plain.limits, "{asked}");
+        let tres = grant.request.tres_per_node.unwrap();
+        assert!(
+            tres.ends_with(&plain.request.tres_per_node.unwrap()),
+            "{tres}"
+        );
+    }
+}
+
+#[test]
+fn more_memory_than_a_slice_has_is_refused_with_what_has_it() {
+    const TWO: &str = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n\
+        [gpu.h100]\nmemory_mib = 81559\nreserved_mib = 1000\nshards = 8\n";
+    for (asked, hint) in [
+        (
+            "gpu:l40s.30g:1",
+            "use --gres=gpu:l40s:1 for a whole GPU, or --gres=gpu:h100.2:1 (40279 MiB, 50 % of the GPU's time)",
+        ),
+        (
+            "gpu:l40s.44.3g:1",
+            "use --gres=gpu:l40s:1 or --gres=gpu:h100:1 for a whole GPU",
+        ),
+        ("gpu:h100.70g:1", "use --gres=gpu:h100:1 for a whole GPU"),
+        ("gpu:l40s.70g:1", "use --gres=gpu:h100:1 for a whole GPU"),
+        (
+            "gpu:h100.90g:1",
+            "use --gres=gpu:h100.2:1 (40279 MiB, 50 % of the GPU's time)",
+        ),
+        ("gpu:L40S.12g:1", "did you mean --gres=gpu:l40s.2:1?"),
+    ] {
+        let policy = Policy::parse(TWO).unwrap();
+        let verdict = decide(&policy, &per_node(asked), &Context::default());
+        let Verdict::Refused(refusal) = verdict else {
+            panic!("{asked}: {verdict:?}")
+        };
+        assert_eq!(refusal.hint(), hint, "{asked}");
+        assert!(refusal.message().starts_with(asked), "{refusal}");
+    }
+    let refusal = refused(&per_node("gpu:l40s.23g:1"));
+    assert_eq!(
+        refusal.message(),
+        "gpu:l40s.23g:1: GPUs of type l40s have 45464 MiB, and their largest slices 22732 MiB"
+    );
+}
+
+#[test]
+fn what_is_no_size_of_memory_is_none() {
+    for gres in [
+        "gpu:l40s.0g:1",
+        "gpu:l40s.012g:1",
+        "gpu:l40s.12k:1",
+        "gpu:l40s.99999999999999999999g",
+        "gpu:l40s.12g:x",
+        "l40s.12g:1",
+    ] {
+        let refusal = refused(&per_node(gres));
+        assert_eq!(refusal.code(), Code::Malformed, "{gres}: {refusal}");
+    }
+    // Types of Slurm's.
+    let policy = Policy::parse(
+        "plain_types = [\"l40s.48g\"]\n[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n",
+    );
+    let policy = policy.unwrap();
+    for gres in ["gpu:l40s.48g:1", "gpu:h100_1g.10gb:1", "gpu:foo.12g:1"] {
+        let verdict = decide(&policy, &per_node(gres), &Context::default());
+        assert_eq!(verdict.tag(), Some(Tag::Whole), "{gres}: {verdict:?}");
+    }
+}

@@ -61,6 +61,24 @@ fn uuids(count: u8) -> Gpus {
 
 proptest! {
     #[test]
+    fn a_size_of_memory_is_the_smallest_slice_that_has_it(gpu in gpu(), mib in 1u32..400_000) {
+        let policy = policy(&gpu);
+        let limits = |size: &str| {
+            let tres = Some(format!("gpu:{}.{size}:1", gpu.name));
+            let request = Request { tres_per_node: tres, ..Request::default() };
+            match decide(&policy, &request, &Context::default()) {
+                Verdict::Granted(grant) => Some(grant.limits),
+                _ => None,
+            }
+        };
+        let mut slices: Vec<_> = (2..=100).filter_map(|size| limits(&size.to_string())).collect();
+        slices.sort_by_key(|it| it.memory_mib());
+        let right = slices.into_iter().find(|it| it.memory_mib() >= mib);
+        prop_assert_eq!(limits(&format!("{mib}m")), right);
+        prop_assert_eq!(limits(&format!("{}.0MiB", mib)), right);
+    }
+
+    #[test]
     fn what_submission_grants_is_what_the_node_reads(
         gpu in gpu(),
         shards in 1u32..=100,

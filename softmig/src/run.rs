@@ -43,7 +43,7 @@ use std::process::{Command, ExitCode};
 #[command(group = ArgGroup::new("limit").required(true).multiple(true).args(["memory", "compute"]))]
 pub(crate) struct Run {
     /// The memory of each GPU that all processes together may hold: 4g, 1.5GiB, 512m
-    #[arg(long, value_name = "SIZE", value_parser = limits::memory)]
+    #[arg(long, value_name = "SIZE", value_parser = Bytes::parse_memory)]
     memory: Option<Bytes>,
     /// The percentage of each GPU's time that they may have together, also while no other process uses it: 25, 12.5
     #[arg(long, value_name = "PERCENT", value_parser = limits::compute)]

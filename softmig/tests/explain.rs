@@ -137,6 +137,47 @@ fn a_policy_that_cannot_be_read_exits_1() {
 }
 
 #[test]
+fn a_size_of_memory_is_a_slice_and_lists_what_has_it() {
+    let (status, text, _) = explain(&["--gres=gpu:l40s.12g:1"]);
+    assert_eq!(status, 0);
+    insta::assert_snapshot!(text, @r"
+    softmig: granted: gpu:l40s.12g:1 is gpu:l40s.2:1, 2 of 4 shards of one l40s
+      GPU memory  22732 MiB
+      GPU time    50 % (a cap, also while the GPU is idle)
+      Slurm gets  gres/shard:l40s:2, on one node
+    ");
+    let (status, text, _) = explain(&["--memory", "12g"]);
+    assert_eq!(status, 0);
+    insta::assert_snapshot!(text, @r"
+    softmig: what has 12288 MiB of GPU memory; 'softmig free --memory=12288m' says what is free
+      --gres=gpu:a100:1      40336 MiB, a whole GPU
+      --gres=gpu:a100.2:1    20168 MiB, 50 % of the GPU's time
+      --gres=gpu:h200:1      143155 MiB, a whole GPU
+      --gres=gpu:h200.2:1    71577 MiB, 50 % of the GPU's time
+      --gres=gpu:h200.4:1    35788 MiB, 25 % of the GPU's time
+      --gres=gpu:h200.8:1    17894 MiB, 12.5 % of the GPU's time
+      --gres=gpu:l40s:1      45464 MiB, a whole GPU
+      --gres=gpu:l40s.2:1    22732 MiB, 50 % of the GPU's time
+      --gres=gpu:titanrtx:1  24220 MiB, a whole GPU
+    ");
+    let (status, text, _) = explain(&["--memory=200g"]);
+    assert_eq!(status, 3);
+    insta::assert_snapshot!(text, @r"
+    softmig: nothing here is known to have 204800 MiB of GPU memory
+    softmig: 'softmig explain' lists what there is
+    ");
+    for words in [
+        &["--memory=12g", "--gres=gpu:l40s.4:1"][..],
+        &["--memory=12"],
+        &["--memory=12x"],
+        &["--memory=12g", "--json"],
+    ] {
+        let (status, _, error) = explain(words);
+        assert_eq!(status, 2, "{words:?}: {error}");
+    }
+}
+
+#[test]
 fn wrong_usage_exits_2() {
     for words in [
         ["--nodes=x"],

@@ -157,6 +157,7 @@ fn steps_inside_a_job_ask_in_the_users_words_too(slurm: Slurm) -> Result<()> {
         "srun --gres=gpu:l40s.4:1 bash -c",
         "srun --gpus=l40s.4:1 bash -c",
         "srun --gpus-per-node=l40s.4:1 bash -c",
+        "srun --gres=gpu:l40s.10g:1 bash -c",
         "srun --gres=shard:l40s:1 bash -c",
     ];
     let script: String = steps

@@ -3,6 +3,7 @@
 use crate::node::limits::{
     Ceiling, Limits, LimitsError, MAX_SHARDS_PER_GPU, Mode, Share, TypeName,
 };
+use crate::node::size::Bytes;
 use serde::Deserialize;
 
 /// A type of GPU that may be cut.
@@ -62,13 +63,25 @@ impl GpuType {
         self.limits(self.shards / size).ok()
     }
 
+    /// The smallest slice on offer with at least so much memory.
+    pub fn slice_with(&self, least: Bytes) -> Option<Limits> {
+        let smallest_first = self.slices.iter().rev();
+        let mut all = smallest_first.filter_map(|&size| self.slice(size));
+        all.find(|slice| least.is_in(slice.memory_mib()))
+    }
+
+    /// The memory that programs can have of a whole GPU, in MiB.
+    pub fn usable_mib(&self) -> u32 {
+        self.memory_mib - self.reserved_mib
+    }
+
     /// The limits of this number of shards, on offer or not.
     pub fn limits(&self, shards: u32) -> Result<Limits, LimitsError> {
         let share = Share::new(shards, self.shards)?;
         Limits::new(
             self.name,
             share,
-            share.part_of(u64::from(self.memory_mib - self.reserved_mib)),
+            share.part_of(u64::from(self.usable_mib())),
             Mode {
                 ceiling: self.ceiling.of(share),
                 burst_ms: self.burst_ms,

@@ -3,8 +3,9 @@
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
 use crate::config::suggest::nearest;
-use crate::decision::reason::Offer;
+use crate::decision::reason::{MemoryOffer, Offer};
 use crate::node::limits::Limits;
+use crate::node::size::Bytes;
 
 impl Offer {
     /// The offer of a type, with the slices around a size: the next larger part and the next smaller one.
@@ -15,6 +16,28 @@ impl Offer {
             nearest: sizes_around(gpu, size)
                 .filter_map(|size| gpu.slice(size))
                 .collect(),
+        }
+    }
+}
+
+impl MemoryOffer {
+    /// What has so much memory where no slice of this type has.
+    pub(crate) fn new(policy: &Policy, gpu: &GpuType, least: Bytes) -> Self {
+        let is_enough = |it: &&GpuType| least.is_in(it.usable_mib());
+        let others = policy.gpus().filter(|it| it.name() != gpu.name());
+        let all = [gpu].into_iter().chain(others);
+        let wholes = all
+            .filter(is_enough)
+            .filter(|it| it.slice_with(least).is_none());
+        Self {
+            gpu_type: gpu.name().to_string(),
+            largest: largest_slice(gpu),
+            whole_mib: gpu.usable_mib(),
+            slices: policy
+                .gpus()
+                .filter_map(|it| it.slice_with(least))
+                .collect(),
+            wholes: wholes.map(|it| it.name().to_string()).collect(),
         }
     }
 }

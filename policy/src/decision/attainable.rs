@@ -90,6 +90,10 @@ impl Attainable<'_> {
             | Reason::SeveralSlices { offer, .. } => {
                 offer.nearest.retain(|slice| self.slice(slice));
             }
+            Reason::SliceMemory(offer) => {
+                offer.slices.retain(|slice| self.slice(slice));
+                offer.wholes.retain(|name| self.wholes(name, 1));
+            }
             Reason::SliceCount { one, same, .. } => {
                 let gpu_type = one.gpu_type();
                 *same = same.take().filter(|same| match same {
@@ -167,6 +171,7 @@ fn whole_offered(reason: &Reason) -> Option<(&str, u64)> {
             meant: Meant::OneOf(offer),
             ..
         } => (offer.gpu_type.as_str(), 1),
+        Reason::SliceMemory(offer) => (offer.gpu_type.as_str(), 1),
         Reason::SliceAndGpus { slice } => (slice.limits().gpu_type().as_str(), 1),
         Reason::SeveralNodes { nodes, slice } => {
             (slice.limits().gpu_type().as_str(), u64::from(*nodes))

@@ -8,8 +8,8 @@ use crate::config::refusal_code::Code;
 use crate::decision::alternatives::{
     example_slices, largest_slice, nearest_size, sizes_around, smallest_slice, whole_types,
 };
-use crate::decision::gpu_request::{Part, Wanted, name_of, typed};
-use crate::decision::reason::{Meant, Offer, Reason, SameAmount, SliceOrShards};
+use crate::decision::gpu_request::{Part, Size, Wanted, name_of, typed};
+use crate::decision::reason::{Meant, MemoryOffer, Offer, Reason, SameAmount, SliceOrShards};
 use crate::decision::refusal::Refusal;
 use crate::decision::rewrite;
 use crate::decision::verdict::{Context, Grant, Terms, Verdict};
@@ -151,26 +151,27 @@ fn limits_of<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Refus
     let gpu = policy
         .gpu(name)
         .ok_or_else(|| unknown_type(policy, part, name))?;
-    let limits = decimal(size).and_then(|size| gpu.slice(size));
-    match limits {
-        Some(limits) => Ok(Found {
-            gpu,
-            limits,
-            slices: part.gres.count(),
-        }),
-        None if decimal(size) == Some(1) => Err(refuse(
-            part,
-            Reason::WholeGpuAsSlice {
-                gpu_type: name.to_string(),
-                count: part.gres.count().max(1),
-                largest: largest_slice(gpu),
-            },
-        )),
-        None => {
-            let offer = Offer::near(gpu, decimal(size));
-            Err(refuse(part, Reason::SliceSize(offer)))
+    let limits = match size {
+        Size::Part(size) => decimal(size).and_then(|size| gpu.slice(size)),
+        Size::Memory(least) => gpu.slice_with(least),
+    };
+    let reason = match (limits, size) {
+        (Some(limits), _) => {
+            return Ok(Found {
+                gpu,
+                limits,
+                slices: part.gres.count(),
+            });
         }
-    }
+        (None, Size::Memory(least)) => Reason::SliceMemory(MemoryOffer::new(policy, gpu, least)),
+        (None, Size::Part(size)) if decimal(size) == Some(1) => Reason::WholeGpuAsSlice {
+            gpu_type: name.to_string(),
+            count: part.gres.count().max(1),
+            largest: largest_slice(gpu),
+        },
+        (None, Size::Part(size)) => Reason::SliceSize(Offer::near(gpu, decimal(size))),
+    };
+    Err(refuse(part, reason))
 }
 
 fn refuse(part: &Part<'_>, reason: Reason) -> Refusal {
@@ -312,10 +313,15 @@ fn misspelt(policy: &Policy, raw: &str) -> Refusal {
 fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
     let meant = policy.nearest_type(name).map(|gpu| {
         let size = match part.slice {
-            Some((_, size)) => decimal(size),
+            Some((_, Size::Part(size))) => decimal(size),
+            Some((_, Size::Memory(_))) => None,
             None => gpu.slice_of_shards(part.gres.count()),
         };
-        match size.and_then(|size| gpu.slice(size)) {
+        let slice = match part.slice {
+            Some((_, Size::Memory(least))) => gpu.slice_with(least),
+            _ => size.and_then(|size| gpu.slice(size)),
+        };
+        match slice {
             Some(slice) => Meant::Slice(slice),
             None => Meant::OneOf(Offer::near(gpu, size)),
         }

@@ -1,6 +1,8 @@
 //! The part of a request that is about GPUs, also in forms that Slurm would not accept.
 
+use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
+use crate::node::size::Bytes;
 use crate::slurm::gres::{Gres, Item, Name, Prefix, items, mps};
 use crate::slurm::job_request::{CountedPer, Request};
 
@@ -25,8 +27,17 @@ pub(crate) struct Part<'a> {
     pub(crate) place: CountedPer,
     pub(crate) raw: &'a str,
     pub(crate) gres: Gres<'a>,
-    /// `(l40s, 4)` for `gpu:l40s.4`; `None` for shards and units of mps.
-    pub(crate) slice: Option<(&'a str, &'a str)>,
+    /// The type and the size of `gpu:l40s.4`; `None` for shards and units of mps.
+    pub(crate) slice: Option<(&'a str, Size<'a>)>,
+}
+
+/// How large a slice is, as it was typed.
+#[derive(Clone, Copy)]
+pub(crate) enum Size<'a> {
+    /// `.4`: a quarter. All digits.
+    Part(&'a str),
+    /// `.12g`: at least so much memory.
+    Memory(Bytes),
 }
 
 impl<'a> Wanted<'a> {
@@ -61,7 +72,7 @@ impl<'a> Wanted<'a> {
                 self.malformed = Some(raw);
             }
             Item::Other(raw) => self.others.push(raw),
-            Item::Malformed(raw) if may_be_a_part(raw) => self.malformed = Some(raw),
+            Item::Malformed(raw) if may_be_a_part(raw, policy) => self.malformed = Some(raw),
             Item::Malformed(raw) => self.misspelt = Some(raw),
             // Slurm gives nothing for it.
             Item::Gpu(gres) if gres.count() == 0 => {}
@@ -71,7 +82,7 @@ impl<'a> Wanted<'a> {
                 let slice = gres
                     .kind
                     .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
-                    .and_then(split_slice);
+                    .and_then(|kind| split_slice(kind, policy));
                 let is_near = |kind: &str| {
                     gres.name == Name::Gpu
                         && policy.is_some_and(|policy| is_near_slice(kind, policy))
@@ -126,11 +137,37 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// `l40s.4` is a slice by its all-digit suffix; `h100_1g.10gb` is not.
-fn split_slice(kind: &str) -> Option<(&str, &str)> {
+/// `l40s.4` is a slice by its all-digit suffix, and `l40s.12g` by its type, in any case; `h100_1g.10gb` is none.
+fn split_slice<'a>(kind: &'a str, policy: Option<&Policy>) -> Option<(&'a str, Size<'a>)> {
+    let by_memory = || {
+        let mut splits = splits(kind);
+        splits.find_map(|(name, size)| {
+            let is_it = |gpu: &GpuType| gpu.name().eq_ignore_ascii_case(name);
+            let is_size = has_unit(size) && policy.is_some_and(|it| it.gpus().any(is_it));
+            Some((
+                name,
+                Size::Memory(Bytes::parse(size).ok().filter(|_| is_size)?),
+            ))
+        })
+    };
     let (name, size) = kind.rsplit_once('.')?;
-    let digits = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
-    (digits && !name.is_empty()).then_some((name, size))
+    let is_part = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
+    let part = (is_part && !name.is_empty()).then_some((name, Size::Part(size)));
+    part.or_else(by_memory)
+}
+
+/// What stands before and behind each dot.
+fn splits(word: &str) -> impl Iterator<Item = (&str, &str)> {
+    let dots = word.match_indices('.');
+    dots.map(|(at, _)| (&word[..at], &word[at + 1..]))
+}
+
+/// Whether a size ends as one of a GPU's memory does: `12g`, `12000MiB`.
+fn has_unit(size: &str) -> bool {
+    let digits = size.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = size[digits.len()..].to_ascii_lowercase();
+    let is_one = |unit| matches!(unit, "" | "b" | "ib");
+    unit.strip_prefix(['g', 'm']).is_some_and(is_one)
 }
 
 /// True if the name is `gpu` or `shard` in upper case: Slurm would only say that it does not know the GRES.
@@ -142,7 +179,7 @@ fn is_in_other_case(raw: &str) -> bool {
 
 /// True for a slice without `gpu:` before it: `l40s.4:1`, `gpu.4:1`.
 fn is_nameless_slice(raw: &str, policy: &Policy) -> bool {
-    split_slice(name_of(raw))
+    split_slice(name_of(raw), Some(policy))
         .is_some_and(|(name, _)| name == Name::Gpu.as_str() || policy.gpu(name).is_some())
 }
 
@@ -152,15 +189,16 @@ fn is_near_slice(kind: &str, policy: &Policy) -> bool {
     if policy.is_plain_type(kind) || policy.is_reservable(kind) {
         return false;
     }
-    kind.match_indices('.').any(|(at, _)| {
-        let (name, size) = (&kind[..at], &kind[at + 1..]);
+    splits(kind).any(|(name, size)| {
         let digits = size.bytes().take_while(u8::is_ascii_digit).count();
         let rest = &size[digits..];
-        // `40g` is a size of memory, and part of the names of many types.
         let is_slip = match rest.as_bytes() {
-            [letter] if letter.is_ascii_alphabetic() => !b"gGmMtT".contains(letter),
+            // `0g`: of no size.
+            _ if has_unit(size) => true,
+            // Part of the names of types.
+            [b't' | b'T'] | [] => false,
+            [letter] if letter.is_ascii_alphabetic() => true,
             [mark, ..] => !mark.is_ascii_alphanumeric(),
-            [] => false,
         };
         digits > 0 && is_slip && policy.gpu(name).is_some()
     })
@@ -172,12 +210,12 @@ pub(crate) fn name_of(raw: &str) -> &str {
 }
 
 /// True if an unreadable item may have been meant as part of a GPU.
-fn may_be_a_part(raw: &str) -> bool {
+fn may_be_a_part(raw: &str, policy: Option<&Policy>) -> bool {
     raw.contains("shard")
         || raw.match_indices("gres").any(|(at, _)| at > 0)
         || raw
             .split([':', '='])
-            .any(|word| split_slice(word).is_some() || is_size(word))
+            .any(|word| split_slice(word, policy).is_some() || is_size(word))
         || typed(raw).contains('/')
 }
 

@@ -36,6 +36,8 @@ pub(crate) enum Reason {
     },
     /// A size that is not on offer.
     SliceSize(Offer),
+    /// More memory than any slice of the type has.
+    SliceMemory(MemoryOffer),
     /// Units of mps that are not on offer. The nearest are units and the size of their slice.
     MpsUnits {
         gpu_type: String,
@@ -278,6 +280,20 @@ pub(crate) struct Offer {
     pub(crate) nearest: Vec<Limits>,
 }
 
+/// What has as much memory as was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryOffer {
+    pub(crate) gpu_type: String,
+    /// The largest slice of the type, which has less.
+    pub(crate) largest: Option<Limits>,
+    /// The memory of a whole GPU of the type, in MiB.
+    pub(crate) whole_mib: u32,
+    /// The smallest slice of each other type that has as much.
+    pub(crate) slices: Vec<Limits>,
+    /// The types of whole GPUs that have as much: this one, and those without such a slice.
+    pub(crate) wholes: Vec<String>,
+}
+
 /// SliceOrShards of a GPU as the user may ask for it: a slice on offer, or shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SliceOrShards {
@@ -338,7 +354,7 @@ impl Reason {
                 Code::Malformed
             }
             Self::WholeGpuAsSlice { .. } | Self::WholeGpuAsMps { .. } => Code::SliceIsWholeGpu,
-            Self::SliceSize(_) | Self::MpsUnits { .. } => Code::SliceSize,
+            Self::SliceSize(_) | Self::SliceMemory(_) | Self::MpsUnits { .. } => Code::SliceSize,
             Self::UntypedShards { .. }
             | Self::ShardCount { .. }
             | Self::NoShards(_)

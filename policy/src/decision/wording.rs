@@ -11,8 +11,9 @@ use crate::config::policy::Policy;
 use crate::decision::reason::{ClosedGate, Denied, May, Reason, SameAmount};
 use crate::decision::wording::limits::of_limit;
 use crate::decision::wording::phrases::{
-    another_gpu, any_of, did_you_mean, for_whole, gpus, instead, number, or, part, sizes, slice,
-    use_count_of_types, use_nearest, use_one_of, whole_gpu, whole_gpu_or, with_limits, words,
+    another_gpu, any_of, did_you_mean, for_whole, gpus, instead, most_memory, number, or, part,
+    sizes, slice, use_count_of_types, use_nearest, use_one_of, use_with_memory, whole_gpu,
+    whole_gpu_or, with_limits, words,
 };
 
 pub(crate) use limits::limit_notice;
@@ -70,6 +71,7 @@ pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
             whole_gpu_or(gpu_type, 1, largest.as_ref(), may),
         ),
         Reason::SliceSize(offer) => words(sizes(offer), use_nearest(offer, may)),
+        Reason::SliceMemory(offer) => words(most_memory(offer), use_with_memory(offer, may)),
         Reason::MpsUnits {
             gpu_type,
             units_per_gpu,

@@ -4,8 +4,8 @@ use crate::config::gates::GateSubject;
 use crate::config::refusal_code::Code;
 use crate::config::reservable::Holder;
 use crate::decision::reason::{
-    ClosedGate, Denied, Less, LimitPassed, Meant, MostShards, Offer, Reason, SameAmount,
-    SliceOrShards,
+    ClosedGate, Denied, Less, LimitPassed, Meant, MemoryOffer, MostShards, Offer, Reason,
+    SameAmount, SliceOrShards,
 };
 use crate::decision::refusal::Refusal;
 use crate::node::limits::{Limits, Mode, Share, TypeName};
@@ -53,6 +53,16 @@ fn offer() -> Offer {
         gpu_type: text("l40s"),
         sizes: vec![2, 4],
         nearest: vec![half(), quarter()],
+    }
+}
+
+fn memory(largest: Option<Limits>, wholes: &[&str], slices: Vec<Limits>) -> MemoryOffer {
+    MemoryOffer {
+        gpu_type: l40s(),
+        largest,
+        whole_mib: 45_464,
+        wholes: texts(wholes),
+        slices,
     }
 }
 
@@ -144,6 +154,13 @@ examples! { reasons: Reason {
         Reason::WholeGpuAsMps { gpu_type: l40s(), units: 320, largest: Some(half()) },
     ],
     Reason::SliceSize(_) => [Reason::SliceSize(offer()), Reason::SliceSize(no_offer())],
+    Reason::SliceMemory(_) => [
+        Reason::SliceMemory(memory(Some(half()), &["l40s"], vec![])),
+        Reason::SliceMemory(memory(Some(half()), &["l40s", "h100"], vec![half()])),
+        Reason::SliceMemory(memory(Some(half()), &[], vec![])),
+        Reason::SliceMemory(memory(None, &["l40s"], vec![])),
+        Reason::SliceMemory(memory(None, &[], vec![])),
+    ],
     Reason::MpsUnits { .. } => [Reason::MpsUnits {
         gpu_type: l40s(),
         units_per_gpu: 320,

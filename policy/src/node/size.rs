@@ -20,7 +20,11 @@ pub enum SizeError {
     Overflow,
     /// The size is zero, or rounds down to zero.
     Zero,
+    /// Less than any GPU memory.
+    Small,
 }
+
+impl core::error::Error for SizeError {}
 
 impl fmt::Display for SizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,6 +35,7 @@ impl fmt::Display for SizeError {
             Self::Unit => "unknown unit; use K, M or G (powers of 1024)",
             Self::Overflow => "too large",
             Self::Zero => "zero, or less than the smallest unit",
+            Self::Small => "less than 1 MiB; write for example 512m or 4g",
         })
     }
 }
@@ -51,6 +56,11 @@ impl Bytes {
             0 => None,
             mib => Some(mib),
         }
+    }
+
+    /// Whether so many MiB are as much, or more.
+    pub const fn is_in(self, mib: u32) -> bool {
+        self.0 <= mib as u64 * MIB
     }
 
     /// Reads `16g 24G 1024m 12288M 12GB 12GiB 1048576k 1073741824 11517.0M`.
@@ -97,6 +107,12 @@ impl Bytes {
             0 => Err(SizeError::Zero),
             bytes => Ok(Self(bytes)),
         }
+    }
+
+    /// The same for GPU memory, which is never counted in less than MiB: a number without a unit is a typing error.
+    pub fn parse_memory(text: &str) -> Result<Self, SizeError> {
+        let size = Self::parse(text)?;
+        size.mib().map(|_| size).ok_or(SizeError::Small)
     }
 }
 

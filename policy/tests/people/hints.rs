@@ -27,6 +27,8 @@ fn a_hint_offers_nothing_that_the_class_may_not_have() {
         "shard:l40s:3",
         "shard:l40s:9",
         "gpu:l40.2:1",
+        "gpu:l40s.12g:1",
+        "gpu:l40s.30g:1",
     ] {
         let refusal = refused(ask(&policy, gres, alice()));
         let hint = refusal.hint();

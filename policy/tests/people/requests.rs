@@ -460,8 +460,8 @@ fn what_is_nearly_a_slice_gets_a_hint() {
     }
     // Types of other names are Slurm's.
     for gres in [
-        "gpu:l40s.40g:1",
-        "gpu:l40s.48gb:1",
+        "gpu:v100.32g:1",
+        "gpu:l40s.48gddr6:1",
         "gpu:a30.4x:1",
         "gpu:h100_2g.20gb:1",
     ] {

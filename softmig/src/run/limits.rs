@@ -13,15 +13,6 @@ pub(crate) struct Limits {
     pub(crate) compute: Option<Tenths>,
 }
 
-/// Reads a size.
-pub(crate) fn memory(text: &str) -> Result<Bytes, String> {
-    let bytes = Bytes::parse(text).map_err(|error| error.to_string())?;
-    match bytes.mib() {
-        Some(_) => Ok(bytes),
-        None => Err("less than 1 MiB; write for example 512m or 4g".to_owned()),
-    }
-}
-
 /// Reads a percentage, with or without its sign.
 pub(crate) fn compute(text: &str) -> Result<Tenths, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_ascii_end();
@@ -112,7 +103,7 @@ mod tests {
 
     fn limits(memory_: &str, compute_: &str) -> Limits {
         Limits {
-            memory: memory(memory_).ok(),
+            memory: Bytes::parse_memory(memory_).ok(),
             compute: compute(compute_).ok(),
         }
     }
@@ -120,7 +111,7 @@ mod tests {
     #[test]
     fn what_limits_nothing_is_an_error() {
         for text in ["", "0", "0g", "4t", "1023k", "-1", "4 g"] {
-            assert!(memory(text).is_err(), "{text:?}");
+            assert!(Bytes::parse_memory(text).is_err(), "{text:?}");
         }
         for text in [
             "",
@@ -148,7 +139,7 @@ mod tests {
         ] {
             let written = limits(typed, "").memory_value().unwrap();
             assert_eq!(written, value);
-            assert_eq!(memory(&written), memory(typed));
+            assert_eq!(Bytes::parse_memory(&written), Bytes::parse_memory(typed));
         }
         for (typed, value) in [
             ("25", "25"),
@@ -178,7 +169,7 @@ mod tests {
             lines.first().unwrap(),
             "no limit on GPU memory was asked for"
         );
-        assert_eq!(size(memory("1.25m").unwrap()), "1.2 MiB");
+        assert_eq!(size(Bytes::parse_memory("1.25m").unwrap()), "1.2 MiB");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use answer::{Answer, JsonCases, cases_for_people, for_people};
 use cases::Case;
 use clap::{Args, Parser};
 use softmig_policy::config::clock;
+use softmig_policy::node::size::Bytes;
 use softmig_policy::slurm::cli_options::{Options, WHOLE_NODES, is_exclusive};
 use softmig_policy::slurm::release::SlurmVersion;
 use softmig_policy::{Context, MaybeKnown, Policy, Request, Submitter, Verdict, WallTime, decide};
@@ -93,6 +94,9 @@ pub(crate) struct Explain {
     /// As for sbatch
     #[arg(long, value_name = "SIZE")]
     mem_per_cpu: Option<String>,
+    /// List what has at least this GPU memory, 12g or 12000m; --gres=gpu:l40s.12g:1 asks for it
+    #[arg(long, value_name = "SIZE", conflicts_with = "json", value_parser = Bytes::parse_memory)]
+    memory: Option<Bytes>,
     /// As for sbatch; without it $SBATCH_RESERVATION
     #[arg(long, value_name = "NAME[,...]")]
     reservation: Option<String>,
@@ -172,8 +176,17 @@ impl Explain {
                 now,
                 ..Context::default()
             };
-            say!("{}", offers::all(&policy, &context));
-            return Ok(ExitCode::SUCCESS);
+            let listed = offers::list(&policy, &context, self.memory);
+            say!("{}", listed.text);
+            return Ok(match listed.is_empty {
+                false => ExitCode::SUCCESS,
+                true => ExitCode::from(REFUSED),
+            });
+        }
+        if self.memory.is_some() {
+            let rule = "--memory lists what has so much GPU memory, and this asks for a job; ask for --gres=gpu:TYPE.SIZE:1, for \
+                        example gpu:l40s.12g:1";
+            return Err(wrong_usage(rule));
         }
         let verdict = |submitter: Submitter| {
             let context = Context {

@@ -14,6 +14,7 @@ use clap::Args;
 use offers::Query;
 use softmig_node::slurmctld::Commands;
 use softmig_policy::config::clock;
+use softmig_policy::node::size::Bytes;
 use softmig_policy::{MaybeKnown, Policy, Submitter};
 use std::path::PathBuf;
 
@@ -28,6 +29,9 @@ pub(crate) struct Free {
     /// Also ask Slurm when a job of each size would start: 'sbatch --test-only', which submits nothing
     #[arg(long)]
     when: bool,
+    /// Only what has at least this GPU memory: 12g, 12000m
+    #[arg(long, value_name = "SIZE", value_parser = Bytes::parse_memory)]
+    memory: Option<Bytes>,
     /// As for sbatch: only what is free there
     #[arg(long, short = 'p', value_name = "NAME")]
     partition: Option<String>,
@@ -79,7 +83,10 @@ impl Free {
         if self.json {
             say!("{}", text::json(&offers, &notes, query.now));
         } else {
-            say!("{}", text::lines(&offers, &notes).join("\n"));
+            say!(
+                "{}",
+                text::lines(&offers, &notes, self.memory.is_some()).join("\n")
+            );
         }
         Ok(())
     }
@@ -110,6 +117,7 @@ impl Free {
                 ..Submitter::default()
             },
             partition: self.partition.clone(),
+            memory: self.memory,
             now: clock::now(),
         }
     }

@@ -218,6 +218,16 @@ fn free_counts_what_starts_and_offers_what_one_may_have(slurm: Slurm) -> Result<
             "{line}\n{text}"
         );
     }
+    let with_memory = |least| json(&cluster, "alice", &["free", "--memory", least]);
+    assert_eq!(
+        offers(&with_memory("20g")?),
+        ["gpu:h200.4:1 8", "gpu:l40s.2:1 3"]
+    );
+    assert_eq!(offers(&with_memory("100g")?), [""; 0]);
+    let said = cluster.run("alice", &["softmig", "free", "--memory=100g"])?;
+    let none =
+        "You may have no GPU with so much memory here; 'softmig explain --memory=SIZE' says why";
+    assert!(said.stdout.contains(none), "{said}");
     let said = cluster.run("alice", &["softmig", "free", "--partition=none"])?;
     assert!(
         said.stderr.contains("--partition=none: no node with GPUs"),

@@ -1,6 +1,6 @@
 //! Parts of sentences: what `--gres` takes, lists and numbers.
 
-use crate::decision::reason::{Less, May, Meant, Offer, SliceOrShards};
+use crate::decision::reason::{Less, May, Meant, MemoryOffer, Offer, SliceOrShards};
 use crate::node::limits::Limits;
 
 /// The two sentences of a refusal.
@@ -45,6 +45,39 @@ pub(super) fn sizes(offer: &Offer) -> String {
             offer.gpu_type,
             any_of(sizes)
         ),
+    }
+}
+
+/// The memory of a type's largest parts.
+pub(super) fn most_memory(offer: &MemoryOffer) -> String {
+    let MemoryOffer {
+        gpu_type,
+        whole_mib,
+        ..
+    } = offer;
+    match &offer.largest {
+        Some(largest) => format!(
+            "GPUs of type {gpu_type} have {whole_mib} MiB, and their largest slices {} MiB",
+            largest.memory_mib()
+        ),
+        None => format!("GPUs of type {gpu_type} are not shared, and have {whole_mib} MiB"),
+    }
+}
+
+/// "use ...": what has as much memory, or else the most that there is.
+pub(super) fn use_with_memory(offer: &MemoryOffer, may: &May) -> String {
+    let wholes = offer
+        .wholes
+        .iter()
+        .map(|name| gpus(name, 1))
+        .collect::<Vec<_>>();
+    let wholes = (!wholes.is_empty()).then(|| format!("{} for a whole GPU", wholes.join(" or ")));
+    let slices = offer.slices.iter().map(with_limits);
+    let enough: Vec<String> = wholes.into_iter().chain(slices).collect();
+    match (enough.as_slice(), may.instead.or(offer.largest)) {
+        ([], Some(largest)) => format!("use {}", with_limits(&largest)),
+        ([], None) => instead(may),
+        (enough, _) => format!("use {}", enough.join(", or ")),
     }
 }
 

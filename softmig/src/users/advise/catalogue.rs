@@ -117,9 +117,7 @@ impl Catalogue {
                 let bytes = f64::from(mib) * 1_048_576.0;
                 (total as f64 - bytes).abs() <= bytes * TOLERANCE
             };
-            let is_it = |gpu: &&GpuType| {
-                is_near(gpu.memory_mib()) || is_near(gpu.memory_mib() - gpu.reserved_mib())
-            };
+            let is_it = |gpu: &&GpuType| is_near(gpu.memory_mib()) || is_near(gpu.usable_mib());
             let mut all = self.gpus().filter(is_it);
             if let (Some(gpu), None) = (all.next(), all.next()) {
                 return Ok(gpu.name());

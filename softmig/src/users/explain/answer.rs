@@ -74,13 +74,19 @@ fn set_besides(terms: &Terms) -> String {
 }
 
 fn granted(grant: &Grant) -> String {
-    let share = grant.limits.share();
+    let (share, gpu_type) = (grant.limits.share(), grant.limits.gpu_type());
+    let kind = grant.asked.split([':', '=']).nth(1).unwrap_or_default();
+    let slice = format!("{gpu_type}.{}", share.per_gpu() / share.shards());
+    // A size of memory.
+    let slice = match kind.contains('.') && kind != slice && kind != gpu_type.as_str() {
+        true => format!("gpu:{slice}:1, "),
+        false => String::new(),
+    };
     format!(
-        "{} is {} of {} shards of one {}",
+        "{} is {slice}{} of {} shards of one {gpu_type}",
         grant.asked,
         share.shards(),
         share.per_gpu(),
-        grant.limits.gpu_type()
     )
 }
 

@@ -199,6 +199,7 @@ mod tests {
                 ..Submitter::default()
             },
             partition: None,
+            memory: None,
             now: 0,
         };
         let offers = offers::all(&policy, &cluster, &query);

@@ -4,6 +4,7 @@ use crate::ask::cluster::all::Cluster;
 use crate::ask::node::{Node, NodeGpu};
 use crate::users::free::estimate::Estimate;
 use serde::Serialize;
+use softmig_policy::node::size::Bytes;
 use softmig_policy::{Context, Limits, Policy, Request, Submitter, Verdict, decide};
 use std::collections::BTreeSet;
 
@@ -11,6 +12,8 @@ use std::collections::BTreeSet;
 pub(super) struct Query {
     pub(super) submitter: Submitter,
     pub(super) partition: Option<String>,
+    /// The least memory.
+    pub(super) memory: Option<Bytes>,
     pub(super) now: i64,
 }
 
@@ -42,7 +45,10 @@ pub(super) struct Offer {
 pub(super) fn all(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<Offer> {
     let mut offers = Vec::new();
     let mut add = |gres: String, kind: &str, limits: Option<Limits>, memory_mib: Option<u32>| {
-        if !cluster.may_have(kind) {
+        let has_memory = query
+            .memory
+            .is_none_or(|least| memory_mib.is_some_and(|mib| least.is_in(mib)));
+        if !cluster.may_have(kind) || !has_memory {
             return;
         }
         let request = Request {
@@ -74,7 +80,7 @@ pub(super) fn all(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<Offe
     };
     for gpu in policy.gpus() {
         let name = gpu.name();
-        let all = gpu.memory_mib() - gpu.reserved_mib();
+        let all = gpu.usable_mib();
         add(format!("gpu:{name}:1"), name, None, Some(all));
         for &size in gpu.slices() {
             if let Some(limits) = gpu.slice(size) {
@@ -100,9 +106,7 @@ pub(super) fn all(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<Offe
         .filter(|own| policy.is_reserved(own.kind(), query.now))
     {
         // Others' are not theirs to have, so `decide` refuses them; without a name nothing is known of that.
-        let memory = policy
-            .of_reservable(own.kind())
-            .map(|gpu| gpu.memory_mib() - gpu.reserved_mib());
+        let memory = policy.of_reservable(own.kind()).map(|gpu| gpu.usable_mib());
         if query.submitter.is(own.holder()) == Some(true) {
             add(format!("gpu:{}:1", own.kind()), own.kind(), None, memory);
         }

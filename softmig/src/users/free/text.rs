@@ -10,12 +10,16 @@ use softmig_policy::slurm::hostlist;
 const WIDTH: usize = 80;
 const VERSION: u32 = 1;
 
-pub(super) fn lines(offers: &[Offer], notes: &[String]) -> Vec<String> {
+pub(super) fn lines(offers: &[Offer], notes: &[String], has_least: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if offers.is_empty() {
-        lines.push(
-            "You may have no GPU here; 'softmig explain --gres=gpu:TYPE:1' says why".to_string(),
-        );
+        let (what, ask) = match has_least {
+            true => ("GPU with so much memory", "--memory=SIZE"),
+            false => ("GPU", "--gres=gpu:TYPE:1"),
+        };
+        lines.push(format!(
+            "You may have no {what} here; 'softmig explain {ask}' says why"
+        ));
     } else {
         let head = ["TYPE THIS", "MEMORY", "TIME", "FREE NOW", "WHERE"].map(str::to_string);
         let table: Vec<[String; 5]> = [head].into_iter().chain(offers.iter().map(row)).collect();
