@@ -134,13 +134,13 @@ impl Call {
         self.spawn()?.wait(timeout)
     }
 
-    /// Starts the command and leaves it running until it is waited for or dropped.
-    pub fn spawn(self) -> Result<Client> {
+    /// The command with this process's own streams, for a person who types. Nothing bounds its time.
+    pub fn attached(&self) -> Result<Command> {
         let home = match self.user.as_str() {
             "root" => "/root".to_owned(),
             user => format!("/home/{user}"),
         };
-        let cwd = self.cwd.unwrap_or_else(|| home.clone().into());
+        let cwd = self.cwd.clone().unwrap_or_else(|| home.clone().into());
         let mut there = OsString::from("--wd=");
         there.push(crate::place::inside(
             format!("/proc/{}/root", self.target).as_ref(),
@@ -175,8 +175,12 @@ impl Call {
                 ("SHELL", "/bin/bash"),
                 ("LC_ALL", "C.UTF-8"),
             ])
-            .envs(self.env);
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        Ok(command)
+    }
 
+    /// Starts the command and leaves it running until it is waited for or dropped.
+    pub fn spawn(self) -> Result<Client> {
         // Files, not pipes: nothing has to be drained, and a process that a command leaves in the background delays no
         // test.
         let mut stdin = tempfile::tempfile().context("making a file for stdin")?;
@@ -184,7 +188,8 @@ impl Call {
         stdin.seek(SeekFrom::Start(0)).context("filling stdin")?;
         let stdout = tempfile::tempfile().context("making a file for stdout")?;
         let stderr = tempfile::tempfile().context("making a file for stderr")?;
-        let child = command
+        let child = self
+            .attached()?
             .stdin(stdin)
             .stdout(Stdio::from(stdout.try_clone()?))
             .stderr(Stdio::from(stderr.try_clone()?))

@@ -9,7 +9,7 @@ use crate::place::{project, run, target};
 use crate::stage::{LUAS, only_modules};
 use crate::steps::{Steps, all, cargo};
 use crate::test::Tests;
-use crate::{bindings, layers, packaging, tools};
+use crate::{bindings, demo, layers, packaging, tools};
 
 /// Which checks to run.
 #[derive(clap::Args)]
@@ -55,6 +55,7 @@ impl Ci {
             Tests::for_ci(self.full).steps(steps)?;
             if self.full {
                 steps.step("packages", packaging::test)?;
+                steps.step("the demo, and its prompt", demo::test)?;
             }
             Ok(())
         })

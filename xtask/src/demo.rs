@@ -3,6 +3,7 @@
 //! Nothing that it shows is written down here: commands run in a cluster that is started for it, their output is
 //! printed as it comes, and each step is checked before the next one is told.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -16,10 +17,10 @@ use crate::place::run;
 use crate::stage::HOOK;
 use crate::steps::all;
 use crate::tour::{STEP, Tour, must_show, number};
-use crate::{programs, roots, stage};
+use crate::{playground, programs, roots, stage};
 
 /// Makes what is missing, then shows it, as root.
-pub(crate) fn demo(slurm: Slurm) -> Result<()> {
+pub(crate) fn demo(slurm: Slurm, shell: bool) -> Result<()> {
     println!(
         "softmig demo: slices of GPUs on a real Slurm {slurm}. It needs no GPU. The first time takes some five minutes on two \
          cores, later ones some ten seconds."
@@ -52,16 +53,17 @@ pub(crate) fn demo(slurm: Slurm) -> Result<()> {
         })
     })?;
     if root {
-        return show(slurm);
+        return show(slurm, shell);
     }
     run(Command::new("sudo")
         .arg("-E")
         .arg(std::env::current_exe().context("finding this program")?)
-        .args(["show-demo", "--slurm", &slurm.to_string()]))
+        .args(["show-demo", "--slurm", &slurm.to_string()])
+        .args(shell.then_some("--shell")))
 }
 
-/// The part that needs root: a cluster, and a tour of it.
-pub(crate) fn show(slurm: Slurm) -> Result<()> {
+/// The part that needs root: a cluster, and a tour of it or a prompt.
+pub(crate) fn show(slurm: Slurm, shell: bool) -> Result<()> {
     let start = Instant::now();
     let cluster = installed(slurm)
         .programs()
@@ -69,6 +71,9 @@ pub(crate) fn show(slurm: Slurm) -> Result<()> {
         .gpus([Gpus::l40s(2)])
         .start()
         .context("starting the cluster")?;
+    if shell {
+        return playground::open(&cluster);
+    }
     let mut tour = Tour::of(&cluster);
     let toured = tour.run();
     toured.with_context(|| format!("the demo failed at step {}", tour.number))?;
@@ -82,6 +87,26 @@ pub(crate) fn show(slurm: Slurm) -> Result<()> {
         start.elapsed().as_secs_f64()
     );
     Ok(())
+}
+
+/// Runs both, as a person does.
+pub(crate) fn test() -> Result<()> {
+    let own = std::env::current_exe().context("finding this program")?;
+    run(Command::new(&own).arg("demo"))?;
+    let mut shell = Command::new(&own)
+        .args(["demo", "--shell"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting the demo")?;
+    let typed = b"alice\nsalloc --gres=gpu:l40s.12g:1 softmig status\nexit\nexit\n";
+    shell.stdin.take().context("no stdin")?.write_all(typed)?;
+    let output = shell.wait_with_output().context("the demo's end")?;
+    ensure!(output.status.success(), "{}", output.status);
+    must_show(
+        &String::from_utf8_lossy(&output.stdout),
+        "2 of 4 shards free",
+    )
 }
 
 fn summary(cluster: &Cluster) -> String {

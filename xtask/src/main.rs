@@ -12,6 +12,7 @@ mod old_libc;
 mod packages;
 mod packaging;
 mod place;
+mod playground;
 mod programs;
 mod prometheus;
 mod release;
@@ -39,6 +40,9 @@ enum Task {
         /// The Slurm to show them on: 22.05, 24.11 or 26.05
         #[arg(long, default_value = "22.05")]
         slurm: Slurm,
+        /// Keep the cluster up, with a prompt on each of its machines, until you leave it
+        #[arg(long)]
+        shell: bool,
     },
     /// The part of the demo that needs root
     #[command(hide = true)]
@@ -46,6 +50,9 @@ enum Task {
         /// The Slurm to show them on
         #[arg(long)]
         slurm: Slurm,
+        /// Show nothing, and give a prompt
+        #[arg(long)]
+        shell: bool,
     },
     /// Run the tests, with what they need: Debian roots, a build, sudo for the clusters
     Test(test::Tests),
@@ -96,8 +103,8 @@ fn main() -> ExitCode {
 impl Task {
     fn run(self) -> anyhow::Result<()> {
         match self {
-            Task::Demo { slurm } => demo::demo(slurm),
-            Task::ShowDemo { slurm } => demo::show(slurm),
+            Task::Demo { slurm, shell } => demo::demo(slurm, shell),
+            Task::ShowDemo { slurm, shell } => demo::show(slurm, shell),
             Task::Test(tests) => tests.run(),
             Task::Ci(ci) => ci.run(),
             Task::Bindings(bindings) => bindings.run(),

@@ -11,6 +11,9 @@ use softmig_tests::{Call, Client, Cluster, Node, Output, Slurm};
 const REQUEST: &str = "--gres=gpu:l40s.4:1";
 /// The command of the demo's jobs: it needs no GPU, and runs until they are cancelled.
 const JOB: &str = "--wrap='sleep 600'";
+/// What the administrator types on a node.
+pub(crate) const ENFORCE: &str = "softmig install --hook && softmig node enforce";
+const MONITOR: &str = "/usr/libexec/softmig-monitor";
 /// The bytes that a program takes at a time.
 pub(crate) const STEP: u64 = 2 << 20;
 /// How often a share is measured before it counts as wrong: the machine may be busy.
@@ -139,15 +142,9 @@ impl<'a> Tour<'a> {
         let node = slice.node;
         self.step("The administrator puts the library into all processes of the node, and starts the monitor.");
         node.start_driver()?;
-        let line = "softmig install --hook && softmig node enforce";
-        self.on(node, "root", line, &[])?;
-        let daemon = "/usr/libexec/softmig-monitor";
-        print_line("root", node.name(), &format!("{daemon} &"));
-        let monitor = node.command("root", &[daemon]).spawn()?;
-        self.cluster.wait_until("the monitor answers", || {
-            node.exists("/var/run/softmig/arbiter.sock")
-        })?;
-        Ok(monitor)
+        self.on(node, "root", ENFORCE, &[])?;
+        print_line("root", node.name(), &format!("{MONITOR} &"));
+        monitor(self.cluster, node)
     }
 
     fn work(&mut self, slice: &Slice<'_>) -> Result<()> {
@@ -335,6 +332,15 @@ impl Slice<'_> {
     }
 }
 
+/// Starts the monitor of a node, and waits until it answers.
+pub(crate) fn monitor(cluster: &Cluster, node: &Node) -> Result<Client> {
+    let monitor = node.command("root", &[MONITOR]).spawn()?;
+    cluster.wait_until("the monitor answers", || {
+        node.exists("/var/run/softmig/arbiter.sock")
+    })?;
+    Ok(monitor)
+}
+
 fn succeeded(output: Output, line: &str, words: &[&str]) -> Result<String> {
     let is_good = output.success();
     ensure!(is_good, "`{line}` should have succeeded: {}", output.status);
@@ -365,7 +371,7 @@ fn say(text: impl Display) {
     println!("    {text}");
 }
 
-fn bash(line: &str) -> [&str; 3] {
+pub(crate) fn bash(line: &str) -> [&str; 3] {
     ["bash", "-c", line]
 }
 
