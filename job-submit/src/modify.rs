@@ -131,9 +131,9 @@ fn carry_out(
             let slice = grant.request.tres_per_node.clone();
             change.asked.tres_per_node = Some(slice.unwrap_or_default());
         } else if asked.min_nodes.is_some() || asked.max_nodes.is_some() {
-            // A slice stays on one node, whatever the change allows.
-            asked.min_nodes = Some(1);
-            asked.max_nodes = Some(1);
+            // As many as limits were counted for, whatever else the change allows.
+            asked.min_nodes = grant.request.min_nodes;
+            asked.max_nodes = grant.request.max_nodes;
         }
     }
     if let Some(terms) = verdict.terms() {

@@ -181,15 +181,75 @@ fn every_wrong_request_has_its_code() {
 }
 
 #[test]
-fn a_slice_belongs_to_one_node_one_task_one_socket() {
-    let quarter = Some("gres:gpu:l40s.4:1".to_string());
-    let nodes = |min, max| Request {
-        min_nodes: Some(min),
-        max_nodes: Some(max),
-        ..per_node("gpu:l40s.4:1")
+fn each_node_has_a_slice_and_no_more_nodes_than_it_needs() {
+    let nodes = |min, max| {
+        let request = Request {
+            min_nodes: Some(min),
+            max_nodes: Some(max),
+            ..per_node("gpu:l40s.4:1")
+        };
+        let grant = granted(&request);
+        assert_eq!(grant.request.tres_per_node.as_deref(), Some("shard:l40s:1"));
+        (grant.request.min_nodes, grant.request.max_nodes)
     };
-    assert_eq!(refused(&nodes(2, 2)).code(), Code::SliceNodes);
-    assert_eq!(granted(&nodes(1, 4)).request.max_nodes, Some(1));
+    assert_eq!(nodes(1, 4), (Some(1), Some(1)));
+    assert_eq!(nodes(2, 2), (Some(2), Some(2)));
+    assert_eq!(nodes(2, 8), (Some(2), Some(2)));
+    assert_eq!(nodes(0, 8), (Some(1), Some(1)));
+    let two = |change: fn(&mut Request)| {
+        let mut request = Request {
+            min_nodes: Some(2),
+            ..Request::default()
+        };
+        change(&mut request);
+        request
+    };
+    // One in all is not one on each.
+    let in_all = two(|it| it.tres_per_job = Some("gpu:l40s.4:1".into()));
+    assert_eq!(refused(&in_all).code(), Code::SliceNodes);
+    // One for each task is one on each node, if each node has a task.
+    let by_task = two(|it| {
+        it.tres_per_task = Some("gpu:l40s.4:1".into());
+        it.ntasks_per_node = Some(1);
+        it.num_tasks = Some(2);
+    });
+    let granted = granted(&by_task).request;
+    assert_eq!(granted.tres_per_node.as_deref(), Some("shard:l40s:1"));
+    let anywhere = two(|it| {
+        it.tres_per_task = Some("gpu:l40s.4:1".into());
+        it.num_tasks = Some(2);
+    });
+    assert_eq!(refused(&anywhere).code(), Code::SlicePerTask);
+}
+
+#[test]
+fn figures_per_gpu_count_once_for_each_node() {
+    let grant = granted(&Request {
+        min_nodes: Some(3),
+        cpus_per_tres: Some("gres:gpu:4".into()),
+        mem_per_tres: Some("gres:gpu:100".into()),
+        ntasks_per_tres: Some(2),
+        min_cpus: Some(3),
+        ..per_node("gres:gpu:l40s.4:1")
+    });
+    assert_eq!(
+        grant.request,
+        Request {
+            num_tasks: Some(6),
+            ntasks_per_node: Some(2),
+            cpus_per_task: Some(2),
+            min_cpus: Some(12),
+            memory_per_node: Some(100),
+            min_nodes: Some(3),
+            max_nodes: Some(3),
+            ..per_node("gres:shard:l40s:1")
+        }
+    );
+}
+
+#[test]
+fn a_slice_belongs_to_one_task_one_socket() {
+    let quarter = Some("gres:gpu:l40s.4:1".to_string());
     let task = |tasks| Request {
         tres_per_task: quarter.clone(),
         num_tasks: tasks,
@@ -262,9 +322,10 @@ fn a_hint_is_never_itself_refused() {
     assert!(hint(&per_node("shard:x:3,gpu:1")).contains("--gres=shard:x:3,"));
     let two_nodes = Request {
         min_nodes: Some(2),
-        ..per_node("shard:x:1")
+        tres_per_job: Some("shard:x:1".into()),
+        ..Request::default()
     };
-    assert!(hint(&two_nodes).contains("--gres=shard:x:1 --nodes=1"));
+    assert!(hint(&two_nodes).contains("--gres=shard:x:1 --nodes=2 for a slice on each node"));
 }
 
 #[test]
@@ -381,9 +442,10 @@ fn requests_are_refused_in_these_words() {
     add(
         "two nodes",
         &Request {
+            tres_per_job: Some("gpu:l40s.4:1".into()),
             min_nodes: Some(2),
             max_nodes: Some(2),
-            ..quarter()
+            ..Request::default()
         },
     );
     add(

@@ -353,14 +353,20 @@ fn a_script_and_a_pasted_line_are_read() {
 
 #[test]
 fn a_list_of_nodes_counts_as_their_number() {
-    for (words, status) in [
-        (&["--gres=gpu:l40s.4:1", "-w", "n1"][..], 0),
-        (&["--gres=gpu:l40s.4:1", "-w", "n1,n2"], 3),
-        (&["--gres=gpu:l40s.4:1", "--nodelist=n[1-2]"], 3),
+    for (words, place) in [
+        (&["--gres=gpu:l40s.4:1", "-w", "n1"][..], "on one node"),
+        (
+            &["--gres=gpu:l40s.4:1", "-w", "n1,n2"],
+            "on each of 2 nodes",
+        ),
+        (
+            &["--gres=gpu:l40s.4:1", "--nodelist=n[1-2]"],
+            "on each of 2 nodes",
+        ),
+        (&["--gpus=l40s.4:1", "-w", "n1,n2"], "[SLICE_NODES]"),
     ] {
-        let (code, text, _) = explain(words);
-        assert_eq!(code, status, "{words:?}: {text}");
-        assert_eq!(text.contains("[SLICE_NODES]"), status == 3, "{text}");
+        let (_, text, _) = explain(words);
+        assert!(text.contains(place), "{words:?}: {text}");
     }
 }
 

@@ -114,8 +114,8 @@ pub const TABLE: &[Row] = &[
     row(&["--gres=gpu:L40S.4:1"], Refused("SLICE_TYPE")),
     row(&["--gres=gpu:rtx.4:1"], Refused("SLICE_TYPE")),
     row(
-        &["--gres=gpu:l40s.4:1", "--nodes=2"],
-        Refused("SLICE_NODES"),
+        &["--gpus-per-task=l40s.4:1", "--nodes=2", "--ntasks=2"],
+        Refused("SLICE_PER_TASK"),
     ),
     row(
         &["--gpus-per-task=l40s.4:1", "--ntasks=2"],

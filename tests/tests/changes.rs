@@ -311,7 +311,6 @@ fn a_change_that_does_not_ask_for_a_slice_is_refused(slurm: Slurm) -> Result<()>
         ("gres=gpu:l40s.3:1", "SLICE_SIZE"),
         ("gres=shard:l40s:9", "RAW_SHARD"),
         ("gres=shard:4", "RAW_SHARD"),
-        ("numnodes=2", "SLICE_NODES"),
     ] {
         let refusal = update(&cluster, job, change)?
             .refused()

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use softmig_tests::requests::{Expected, PER_GPU, Row, TABLE, memory_mib};
 use softmig_tests::softmig::{Explained, enforced, explain, installed, tag};
-use softmig_tests::{Cluster, Slurm, on_each_slurm};
+use softmig_tests::{Cluster, Node, Slurm, on_each_slurm};
 
 on_each_slurm!(
     seams:
@@ -18,6 +18,7 @@ on_each_slurm!(
     a_step_without_gpus_has_none,
     a_job_that_is_submitted_from_a_slice_is_its_own,
     a_half_gpu_job_is_always_on_one_gpu,
+    each_of_several_nodes_has_a_slice,
 );
 
 fn rows(slurm: Slurm) -> impl Iterator<Item = &'static Row> {
@@ -248,6 +249,73 @@ fn a_job_that_is_submitted_from_a_slice_is_its_own(slurm: Slurm) -> Result<()> {
     let ended = cluster.wait_job(job, "COMPLETED");
     ended.with_context(|| user.job_output(job).unwrap_or_default())?;
     Ok(())
+}
+
+fn each_of_several_nodes_has_a_slice(slurm: Slurm) -> Result<()> {
+    let cluster = enforced(slurm).nodes(3).start()?;
+    let user = cluster.user("alice");
+    let forms = [
+        &["--nodes=2", "--gres=gpu:l40s.4:1"][..],
+        &["--nodes=2-3", "--gres=gpu:l40s.10g:1"],
+        &["--nodes=2", "--gpus-per-node=l40s.4:1"],
+        &[
+            "--nodes=2",
+            "--ntasks-per-node=1",
+            "--gpus-per-task=l40s.4:1",
+        ],
+    ];
+    // A task on each node, and one on each of them by itself.
+    let here = format!(
+        "{SHOW} limit=$(grep -cx CUDA_DEVICE_MEMORY_LIMIT=11366M /var/run/softmig/$SLURM_JOB_ID.conf)"
+    );
+    let all = format!("srun --ntasks-per-node=1 bash -c '{here}'");
+    let script = format!("exec 2>&1\n{all}\nsrun -N1 -n1 bash -c '{here}'\ntrue");
+    let right = "shards=1 devices=0 limit=1\n";
+    for options in forms {
+        let job = user.sbatch(options, &script)?;
+        cluster.wait_job(job, "COMPLETED")?;
+        let said = user.job_output(job)?;
+        assert_eq!(said, right.repeat(3), "{options:?}");
+        let nodes = cluster.job_field(job, "NumNodes")?;
+        assert_eq!(nodes.as_deref(), Some("2"), "{options:?}");
+        let run = [&["srun"], options, &["bash", "-c", &here]].concat();
+        assert_eq!(
+            cluster.run("alice", &run)?.ok()?,
+            right.repeat(2),
+            "{options:?}"
+        );
+        let run = [&["salloc"], options, &["srun", "bash", "-c", &here]].concat();
+        assert_eq!(
+            cluster.run("alice", &run)?.ok()?,
+            right.repeat(2),
+            "{options:?}"
+        );
+    }
+    // Figures for each GPU are those of each node.
+    let options = [
+        "--nodes=2",
+        "--gres=gpu:l40s.4:1",
+        "--mem-per-gpu=200",
+        "--cpus-per-gpu=2",
+        "--ntasks-per-gpu=2",
+    ];
+    let job = user.sbatch(&options, "sleep 100")?;
+    cluster.wait_job(job, "RUNNING")?;
+    let field = |name: &str| cluster.job_field(job, name);
+    assert_eq!(field("MinMemoryNode")?.as_deref(), Some("200M"));
+    assert_eq!(field("NumCPUs")?.as_deref(), Some("4"));
+    assert_eq!(field("NumTasks")?.as_deref(), Some("4"));
+    let said = user.try_sbatch(&["--nodes=2", "--gpus=l40s.4:1"], "true")?;
+    let each = "use --gres=gpu:l40s.4:1 --nodes=2 for a slice on each node";
+    assert!(said.refused()?.contains(each));
+    let status = cluster.run("alice", &["softmig", "status"])?.ok()?;
+    assert_eq!(status.matches("3 of 4 shards free").count(), 2, "{status}");
+    cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
+    cluster.wait_until("the confs to go", || {
+        let left = |node: &Node| node.exists(format!("/var/run/softmig/{job}.conf"));
+        let left: Vec<bool> = cluster.nodes().iter().map(left).collect::<Result<_>>()?;
+        Ok(!left.contains(&true))
+    })
 }
 
 fn a_half_gpu_job_is_always_on_one_gpu(slurm: Slurm) -> Result<()> {

@@ -8,13 +8,13 @@ pub enum Code {
     SliceIsWholeGpu,
     /// A size that is not on offer.
     SliceSize,
-    /// Not exactly one slice.
+    /// Not exactly one slice on a node.
     SliceCount,
     /// A slice and a whole GPU in one job.
     SliceMixed,
     /// A type of GPU that the policy does not know.
     SliceType,
-    /// A slice on more than one node.
+    /// One slice in all for more than one node.
     SliceNodes,
     /// A slice for each of several tasks or sockets.
     SlicePerTask,

@@ -93,7 +93,8 @@ pub(crate) fn of_slice(
     let gpu_type = grant.limits.gpu_type();
     let shards = grant.limits.share().shards();
     let gpu = policy.gpu(gpu_type.as_str());
-    let demand = GpuDemand::slice(&grant.asked, gpu.map(|gpu| (gpu, u64::from(shards))));
+    let nodes = grant.request.nodes();
+    let demand = GpuDemand::slice(&grant.asked, gpu, shards.into(), nodes);
     reserved_check::pass_reservation(
         policy.reservables(),
         &demand.text,

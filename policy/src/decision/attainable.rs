@@ -42,7 +42,12 @@ struct Attainable<'a> {
 
 impl Attainable<'_> {
     fn slice(&self, limits: &Limits) -> bool {
-        let shards = u64::from(limits.share().shards());
+        self.slices(limits, 1)
+    }
+
+    /// As many of them in one job.
+    fn slices(&self, limits: &Limits, count: u64) -> bool {
+        let shards = u64::from(limits.share().shards()).saturating_mul(count);
         let name = limits.gpu_type().as_str();
         self.standing
             .is_none_or(|standing| standing.quota.allows_slice(name, shards))
@@ -94,6 +99,11 @@ impl Attainable<'_> {
                 offer.slices.retain(|slice| self.slice(slice));
                 offer.wholes.retain(|name| self.wholes(name, 1));
             }
+            Reason::SeveralNodes {
+                nodes,
+                slice,
+                may_have_each,
+            } => *may_have_each = self.slices(slice.limits(), *nodes),
             Reason::SliceCount { one, same, .. } => {
                 let gpu_type = one.gpu_type();
                 *same = same.take().filter(|same| match same {
@@ -173,9 +183,6 @@ fn whole_offered(reason: &Reason) -> Option<(&str, u64)> {
         } => (offer.gpu_type.as_str(), 1),
         Reason::SliceMemory(offer) => (offer.gpu_type.as_str(), 1),
         Reason::SliceAndGpus { slice } => (slice.limits().gpu_type().as_str(), 1),
-        Reason::SeveralNodes { nodes, slice } => {
-            (slice.limits().gpu_type().as_str(), u64::from(*nodes))
-        }
         Reason::Reserved { instead, .. } | Reason::ReservedLater { instead, .. } => {
             (instead.as_str(), 1)
         }

@@ -12,7 +12,9 @@ pub(crate) struct GpuDemand<'a> {
     pub(crate) text: String,
     /// True if the request counts several times: for each node, task or socket.
     pub(crate) is_for_each: bool,
-    /// Its slice, in shards of a type.
+    /// The nodes that have a slice each.
+    pub(crate) nodes: u64,
+    /// Its slices, in shards of a type.
     pub(crate) slice: Option<(&'a GpuType, u64)>,
     /// Whole GPUs of all types, without reserved ones.
     pub(crate) wholes: u64,
@@ -39,11 +41,12 @@ struct Count<'a> {
 }
 
 impl<'a> GpuDemand<'a> {
-    /// The request is for one slice and nothing else.
-    pub(crate) fn slice(text: &str, slice: Option<(&'a GpuType, u64)>) -> Self {
+    /// The request is for one slice of so many shards on each node, and nothing else.
+    pub(crate) fn slice(text: &str, gpu: Option<&'a GpuType>, shards: u64, nodes: u64) -> Self {
         Self {
             text: text.to_string(),
-            slice,
+            nodes,
+            slice: gpu.map(|gpu| (gpu, shards.saturating_mul(nodes))),
             ..Self::default()
         }
     }
@@ -70,7 +73,7 @@ impl<'a> GpuDemand<'a> {
         }
         if let (Some(tasks), false) = (request.ntasks_per_tres, wanted.has_wholes()) {
             // Slurm adds as many GPUs as the tasks need, of any type.
-            let gpus = u64::from(request.tasks()).div_ceil(u64::from(tasks.max(1)));
+            let gpus = request.tasks().div_ceil(u64::from(tasks.max(1)));
             demand.text = format!("--ntasks-per-gpu={tasks}");
             demand.add(policy, None, gpus);
         }

@@ -5,7 +5,7 @@ use crate::decision::reason::{LimitPassed, Reason};
 use crate::decision::refusal::Refusal;
 use crate::slurm::job_request::Request;
 
-/// Gives a slice job CPUs and memory if it requests none, and refuses more than its shards allow. A job that Slurm has
+/// Gives a slice job CPUs and memory if it requests none, and refuses more than its shards of each node allow. A job that Slurm has
 /// already keeps its own.
 pub(crate) fn fit(
     request: &mut Request,
@@ -15,12 +15,14 @@ pub(crate) fn fit(
     is_change: bool,
 ) -> Result<(), Refusal> {
     let quota = &standing.quota;
-    let shards = u64::from(shards);
+    let (shards, nodes) = (u64::from(shards), request.nodes());
+    // For each node.
     let figure = |each: Option<u64>| each.map(|each| each.saturating_mul(shards));
     let host = Host {
         asked,
         standing,
         shards,
+        nodes,
         is_change,
     };
     let most = figure(quota.max_cpus_per_shard);
@@ -44,7 +46,7 @@ pub(crate) fn within(
     if let Some(most) = standing.quota.cpus.filter(|&most| cpus > most) {
         return refuse(LimitPassed::Cpus { asked: cpus, most });
     }
-    let nodes = u64::from(request.min_nodes.unwrap_or(1).max(1));
+    let nodes = request.nodes();
     let memory = match (request.memory_per_node, request.memory_per_cpu) {
         (Some(mib), _) => mib.saturating_mul(nodes),
         (None, Some(mib)) => mib.saturating_mul(cpus),
@@ -63,7 +65,9 @@ pub(crate) fn within(
 struct Host<'a> {
     asked: &'a str,
     standing: &'a ClassLimits,
+    /// Those of one node.
     shards: u64,
+    nodes: u64,
     is_change: bool,
 }
 
@@ -75,22 +79,24 @@ impl Host<'_> {
         most: Option<u64>,
     ) -> Result<(), Refusal> {
         let cpus = cpus(request);
-        // The clients send 1 also if the user gave no number.
+        let has_a_task_each = request.tasks() == self.nodes;
+        // The clients send one for each node also if the user gave no number.
         if let Some(default) =
-            default.filter(|_| cpus <= 1 && request.tasks() == 1 && !self.is_change)
+            default.filter(|_| cpus <= self.nodes && has_a_task_each && !self.is_change)
         {
             let given = u32::try_from(default.min(most.unwrap_or(default))).unwrap_or(u32::MAX);
             if request.cpus_per_task.is_none_or(|cpus| cpus <= 1) {
+                let nodes = u32::try_from(self.nodes).unwrap_or(u32::MAX);
                 request.cpus_per_task = Some(given);
-                request.min_cpus = Some(given);
+                request.min_cpus = Some(given.saturating_mul(nodes));
             }
             return Ok(());
         }
-        match most {
+        match most.map(|most| most.saturating_mul(self.nodes)) {
             Some(most) if cpus > most => Err(self.refuse(LimitPassed::SliceCpus {
                 asked: cpus,
                 most,
-                shards: self.shards,
+                shards: self.shards.saturating_mul(self.nodes),
             })),
             _ => Ok(()),
         }
@@ -111,7 +117,7 @@ impl Host<'_> {
                 return Ok(());
             }
             (Some(mib), _) => mib,
-            (None, Some(mib)) => mib.saturating_mul(cpus(request)),
+            (None, Some(mib)) => mib.saturating_mul(cpus(request).div_ceil(self.nodes)),
         };
         let Some(most) = most else { return Ok(()) };
         let mib = match asked {
@@ -135,7 +141,9 @@ impl Host<'_> {
 
 /// The CPUs of the job; 1 if it requests none.
 fn cpus(request: &Request) -> u64 {
-    let by_task = u64::from(request.tasks()) * u64::from(request.cpus_per_task.unwrap_or(1).max(1));
-    let least = request.min_cpus.max(request.min_cpus_per_node);
-    by_task.max(u64::from(least.unwrap_or(0)))
+    let by_task = request.tasks() * u64::from(request.cpus_per_task.unwrap_or(1).max(1));
+    let by_node = request.nodes() * u64::from(request.min_cpus_per_node.unwrap_or(0));
+    by_task
+        .max(by_node)
+        .max(request.min_cpus.unwrap_or(0).into())
 }

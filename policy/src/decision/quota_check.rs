@@ -1,7 +1,6 @@
 //! Compares a request with the limits of a class: a job beyond them would be pending for ever.
 
 use crate::config::classes::ClassLimits;
-use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
 use crate::decision::alternatives::whole_types;
 use crate::decision::gpu_demand::GpuDemand;
@@ -129,15 +128,21 @@ impl Ceilings<'_> {
         }
         let slice = self.demand.slice.map(|(gpu, _)| gpu);
         let named = slice.or(self.demand.of_types.first().map(|(gpu, _)| *gpu));
-        let fits = |gpu: &GpuType, size: &u32| {
-            let shards = u64::from(gpu.shards_per_gpu() / size);
-            self.policy.shares(gpu.name()) && quota.allows_slice(gpu.name(), shards)
+        let types = || named.into_iter().chain(self.policy.gpus());
+        let largest = |nodes: u64| {
+            types().find_map(|gpu| {
+                let fits = |size: &&u32| {
+                    let shards = u64::from(gpu.shards_per_gpu() / **size) * nodes;
+                    self.policy.shares(gpu.name()) && quota.allows_slice(gpu.name(), shards)
+                };
+                gpu.slice(*gpu.slices().iter().find(fits)?)
+            })
         };
-        for gpu in named.into_iter().chain(self.policy.gpus()) {
-            let size = gpu.slices().iter().find(|size| fits(gpu, size));
-            if let Some(slice) = size.and_then(|&size| gpu.slice(size)) {
-                return Less::Slice(slice);
-            }
+        if let Some(slice) = largest(self.demand.nodes.max(1)) {
+            return Less::Slice(slice);
+        }
+        if let Some(slice) = largest(1) {
+            return Less::OnOneNode(slice);
         }
         Less::Unknown
     }

@@ -87,11 +87,16 @@ pub(crate) enum Reason {
     /// A slice for each of several tasks or sockets.
     SlicePer {
         each: &'static str,
-        number: u32,
+        number: u64,
         slice: SliceOrShards,
     },
-    /// A slice on several nodes.
-    SeveralNodes { nodes: u32, slice: SliceOrShards },
+    /// One slice in all, for several nodes.
+    SeveralNodes {
+        nodes: u64,
+        slice: SliceOrShards,
+        /// Whether the submitter may have one on each.
+        may_have_each: bool,
+    },
     /// `--exclusive` with a slice.
     ExclusiveSlice { gpu_type: String },
     /// `--gpu-freq` with a slice.
@@ -338,9 +343,16 @@ pub(crate) enum Meant {
 /// Less of the same, or something else that the class may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Less {
-    AnyGpus { count: u64 },
-    WholeGpus { gpu_type: String, count: u64 },
+    AnyGpus {
+        count: u64,
+    },
+    WholeGpus {
+        gpu_type: String,
+        count: u64,
+    },
     Slice(Limits),
+    /// Of a job for several nodes.
+    OnOneNode(Limits),
     Unknown,
 }
 

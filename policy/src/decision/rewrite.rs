@@ -1,4 +1,4 @@
-//! From a granted slice to what Slurm can place: shards on one node, and no option that Slurm cannot combine with them.
+//! From a granted slice to what Slurm can place: shards on each node, and no option that Slurm cannot combine with them.
 
 use crate::config::gpu_types::GpuType;
 use crate::decision::gpu_request::Part;
@@ -9,7 +9,7 @@ use crate::node::limits::Limits;
 use crate::slurm::gres::{Item, Name, Prefix, items};
 use crate::slurm::job_request::{CountedPer, Request};
 
-/// The request with the slice as shards of one GPU, in `tres_per_node`, on one node.
+/// The request with the slice as shards of one GPU on each node, in `tres_per_node`.
 pub(crate) fn to_shards(
     request: &Request,
     context: &Context,
@@ -21,12 +21,12 @@ pub(crate) fn to_shards(
     let mut request = request.clone();
     slice.check_place(&request)?;
     slice.move_to_node(&mut request, context);
-    slice.pin_to_one_node(&mut request)?;
+    Slice::pin_nodes(&mut request);
     slice.refuse_options(&request)?;
     Slice::convert_tasks(&mut request);
     slice.convert_cpus(&mut request)?;
     slice.convert_memory(&mut request);
-    // All tasks share the one GPU; Slurm's per-task binding would want a GPU for each.
+    // All tasks of a node share the one GPU; Slurm's per-task binding would want a GPU for each.
     request.tres_bind = request.tres_bind.filter(|bind| !bind.contains("per_task"));
     Ok(request)
 }
@@ -47,12 +47,22 @@ impl Slice<'_> {
         Refusal::new(self.part.gres.to_string(), reason)
     }
 
-    /// A count for each task or socket is one slice only if there is one task or socket.
+    /// There is one slice on each node: a count for each task or socket is that only if each node has one of them.
     fn check_place(&self, request: &Request) -> Result<(), Refusal> {
+        let nodes = request.nodes();
+        let is_one_each = nodes == 1 || request.ntasks_per_node == Some(1);
         let (each, number) = match self.part.place {
+            CountedPer::Job if nodes > 1 => {
+                return Err(self.refuse(Reason::SeveralNodes {
+                    nodes,
+                    slice: self.asked(),
+                    may_have_each: true,
+                }));
+            }
+            CountedPer::Task if request.tasks() == nodes && is_one_each => return Ok(()),
             CountedPer::Node | CountedPer::Job => return Ok(()),
             CountedPer::Task => ("task", request.tasks()),
-            CountedPer::Socket => ("socket", request.sockets_per_node.unwrap_or(1)),
+            CountedPer::Socket => ("socket", request.sockets_per_node.unwrap_or(1).into()),
         };
         if number <= 1 {
             return Ok(());
@@ -100,17 +110,11 @@ impl Slice<'_> {
         }
     }
 
-    fn pin_to_one_node(&self, request: &mut Request) -> Result<(), Refusal> {
-        let nodes = request.min_nodes.unwrap_or(1);
-        if nodes > 1 {
-            return Err(self.refuse(Reason::SeveralNodes {
-                nodes,
-                slice: self.asked(),
-            }));
-        }
-        request.min_nodes = Some(1);
-        request.max_nodes = Some(1);
-        Ok(())
+    /// Limits count the job's slices, so it gets as many nodes as it needs and no more.
+    fn pin_nodes(request: &mut Request) {
+        let nodes = request.min_nodes.unwrap_or(1).max(1);
+        request.min_nodes = Some(nodes);
+        request.max_nodes = Some(nodes);
     }
 
     /// Options that mean the whole GPU or the whole node.
@@ -129,21 +133,28 @@ impl Slice<'_> {
         Ok(())
     }
 
-    /// `--ntasks-per-gpu` on one GPU is `--ntasks`; where both are given Slurm's clients let this one win.
+    /// `--ntasks-per-gpu` on one GPU is `--ntasks`; where both are given Slurm's clients let this one win. With several nodes it
+    /// is `--ntasks-per-node`.
     fn convert_tasks(request: &mut Request) {
-        if let Some(tasks) = request.ntasks_per_tres.take() {
+        if let Some(each) = request.ntasks_per_tres.take() {
+            let nodes = request.min_nodes.unwrap_or(1).max(1);
+            let tasks = each.saturating_mul(nodes);
             request.num_tasks = Some(tasks);
+            if nodes > 1 {
+                request.ntasks_per_node = Some(each);
+            }
             let needed = tasks.saturating_mul(request.cpus_per_task.unwrap_or(1));
             request.min_cpus = request.min_cpus.map(|cpus| cpus.max(needed));
         }
     }
 
-    /// `--cpus-per-gpu` on one GPU is the number of CPUs of the job.
+    /// `--cpus-per-gpu` on one GPU of each node is the number of CPUs of the job, divided by its nodes.
     fn convert_cpus(&self, request: &mut Request) -> Result<(), Refusal> {
-        let Some(cpus) = per_gpu(&mut request.cpus_per_tres) else {
+        let Some(each) = per_gpu(&mut request.cpus_per_tres) else {
             return Ok(());
         };
-        let tasks = u64::from(request.tasks());
+        let tasks = request.tasks();
+        let cpus = each.saturating_mul(request.nodes());
         let per_task = u32::try_from(cpus / tasks).ok().filter(|&per_task| {
             cpus % tasks == 0
                 && per_task > 0
@@ -151,7 +162,7 @@ impl Slice<'_> {
         });
         let (Some(per_task), Ok(cpus)) = (per_task, u32::try_from(cpus)) else {
             return Err(self.refuse(Reason::CpusPerGpu {
-                cpus,
+                cpus: each,
                 tasks,
                 cpus_per_task: request.cpus_per_task,
                 slice: self.asked(),
@@ -162,7 +173,7 @@ impl Slice<'_> {
         Ok(())
     }
 
-    /// `--mem-per-gpu` on one GPU is `--mem`.
+    /// `--mem-per-gpu` on one GPU of each node is `--mem`.
     fn convert_memory(&self, request: &mut Request) {
         // No node has an EiB, and Lua's floating point numbers cannot hold larger figures exactly.
         const MOST: u64 = 1 << 40;

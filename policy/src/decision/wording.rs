@@ -125,7 +125,7 @@ pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
             whole_gpu_or(gpu_type, 1, largest.as_ref(), may),
         ),
         Reason::SeveralSlices { slices, offer } => words(
-            format!("a job can have one slice, not {slices}"),
+            format!("a job can have one slice of a node's GPUs, not {slices}"),
             match offer.nearest.as_slice() {
                 [] => use_nearest(offer, may),
                 slices => format!(
@@ -135,7 +135,7 @@ pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
             },
         ),
         Reason::SliceCount { slices, one, same } => words(
-            format!("a job can have one slice, not {slices}"),
+            format!("a job can have one slice of a node's GPUs, not {slices}"),
             match same {
                 Some(SameAmount::Slice(same)) => {
                     format!(
@@ -188,19 +188,23 @@ pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
             number,
             slice,
         } => words(
-            format!("one slice per {each} would be {number} slices, and a job can have one"),
+            format!(
+                "one slice per {each} would be {number} slices, and a job can have one on each node"
+            ),
             format!("use {}; all tasks of the job share it", part(slice)),
         ),
-        Reason::SeveralNodes { nodes, slice } => words(
-            format!("a slice is part of one GPU, but --nodes={nodes} requests {nodes} nodes"),
-            if may.whole {
-                format!(
-                    "use {} --nodes=1, or {} for whole GPUs on several nodes",
-                    part(slice),
-                    whole_gpu(slice)
-                )
-            } else {
-                format!("use {} --nodes=1", part(slice))
+        Reason::SeveralNodes {
+            nodes,
+            slice,
+            may_have_each,
+        } => words(
+            format!("this is one slice in all, but --nodes={nodes} requests {nodes} nodes"),
+            match may_have_each {
+                true => format!(
+                    "use {0} --nodes={nodes} for a slice on each node, or {0} --nodes=1",
+                    part(slice)
+                ),
+                false => format!("use {} --nodes=1", part(slice)),
             },
         ),
         Reason::ExclusiveSlice { gpu_type } => words(

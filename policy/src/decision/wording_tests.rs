@@ -201,7 +201,10 @@ examples! { reasons: Reason {
         Reason::UnknownGpuType { name: text("x"), meant: Meant::Types(Vec::new()) },
     ],
     Reason::SlicePer { .. } => [Reason::SlicePer { each: "task", number: 4, slice: part() }],
-    Reason::SeveralNodes { .. } => [Reason::SeveralNodes { nodes: 2, slice: part() }],
+    Reason::SeveralNodes { .. } => [
+        Reason::SeveralNodes { nodes: 2, slice: part(), may_have_each: true },
+        Reason::SeveralNodes { nodes: 2, slice: part(), may_have_each: false },
+    ],
     Reason::ExclusiveSlice { .. } => [Reason::ExclusiveSlice { gpu_type: l40s() }],
     Reason::SliceFrequency { .. } => [Reason::SliceFrequency { gpu_type: l40s() }],
     Reason::CpusPerGpu { .. } => [
@@ -317,6 +320,7 @@ examples! { limits: LimitPassed {
     ],
     LimitPassed::Shards { .. } => [
         most_shards(false, MostShards::AtOnce(4), Less::Slice(quarter())),
+        most_shards(false, MostShards::AtOnce(1), Less::OnOneNode(quarter())),
         most_shards(true, MostShards::AtOnce(0), Less::Unknown),
         most_shards(true, MostShards::AtOnceOfType(4, l40s()), Less::Slice(half())),
         most_shards(true, MostShards::AtOnceOfType(0, l40s()), Less::Unknown),

@@ -90,9 +90,9 @@ impl Request {
         }
     }
 
-    /// The number of the job's tasks, for a job whose tasks are all on one node.
-    pub(crate) fn tasks(&self) -> u32 {
-        self.num_tasks.or(self.ntasks_per_node).unwrap_or(1).max(1)
+    /// The smallest number of the job's tasks: one on each node, if it asks for none.
+    pub(crate) fn tasks(&self) -> u64 {
+        self.in_all(CountedPer::Task, 1)
     }
 
     /// The smallest number of nodes that it may run on.

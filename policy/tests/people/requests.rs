@@ -468,3 +468,79 @@ fn what_is_nearly_a_slice_gets_a_hint() {
         passed(ask(&policy, gres, alice()));
     }
 }
+
+#[test]
+fn limits_count_the_slices_of_all_nodes() {
+    let policy = policy(
+        "default_class = \"student\"\n[classes.student]\nmembers = { users = [\"alice\"] }\nshards = 4\nwhole_gpus = 0\nmig = {}\n\
+         cpus_per_shard = 2\nmax_cpus_per_shard = 4\nhost_memory_mib_per_shard = 1000\nmax_host_memory_mib_per_shard = 2000\n",
+    );
+    let on = |nodes, gres: &str, change: fn(&mut Request)| {
+        let mut request = Request {
+            min_nodes: Some(nodes),
+            min_cpus: Some(nodes),
+            tres_per_node: Some(gres.into()),
+            ..Request::default()
+        };
+        change(&mut request);
+        ask_for(&policy, &request, alice())
+    };
+    let plain = |_: &mut Request| {};
+    // Each node has the CPUs and the memory of its shards.
+    let granted = match on(2, "gpu:l40s.2:1", plain) {
+        Verdict::Granted(grant) => grant.request,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        (granted.cpus_per_task, granted.min_cpus),
+        (Some(4), Some(8))
+    );
+    assert_eq!(granted.memory_per_node, Some(2000));
+    for (nodes, gres, hint) in [
+        (3, "gpu:l40s.2:1", "use --gres=gpu:l40s.4:1 (11366 MiB"),
+        (5, "gpu:l40s.4:1", "use --gres=gpu:l40s.2:1 --nodes=1"),
+    ] {
+        let refusal = refused(on(nodes, gres, plain));
+        assert_eq!(refusal.code(), Code::LimitJob, "{refusal}");
+        assert!(refusal.hint().starts_with(hint), "{refusal}");
+    }
+    let in_all = on(5, "", |request| {
+        request.tres_per_node = None;
+        request.tres_per_job = Some("gpu:l40s.4:1".into());
+    });
+    assert_eq!(refused(in_all).hint(), "use --gres=gpu:l40s.4:1 --nodes=1");
+    for (cpus, is_granted) in [(16, true), (17, false)] {
+        let change = match cpus {
+            16 => |request: &mut Request| request.min_cpus = Some(16),
+            _ => |request: &mut Request| request.min_cpus = Some(17),
+        };
+        let verdict = on(2, "gpu:l40s.2:1", change);
+        assert_eq!(
+            matches!(verdict, Verdict::Granted(_)),
+            is_granted,
+            "{cpus}: {verdict:?}"
+        );
+    }
+    for (change, is_granted) in [
+        (
+            (|it| it.memory_per_node = Some(4000)) as fn(&mut Request),
+            true,
+        ),
+        (|it| it.memory_per_node = Some(4001), false),
+        (
+            |it| (it.min_cpus, it.memory_per_cpu) = (Some(4), Some(2000)),
+            true,
+        ),
+        (
+            |it| (it.min_cpus, it.memory_per_cpu) = (Some(6), Some(2000)),
+            false,
+        ),
+    ] {
+        let verdict = on(2, "gpu:l40s.2:1", change);
+        assert_eq!(
+            matches!(verdict, Verdict::Granted(_)),
+            is_granted,
+            "{verdict:?}"
+        );
+    }
+}

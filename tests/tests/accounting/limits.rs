@@ -5,7 +5,11 @@ use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
 use super::{class, cluster, counted, run, stay};
 
-on_each_slurm!(shards_are_no_gpus, a_type_can_have_a_limit_of_its_own,);
+on_each_slurm!(
+    shards_are_no_gpus,
+    shards_of_all_nodes_count,
+    a_type_can_have_a_limit_of_its_own,
+);
 
 fn shards_are_no_gpus(slurm: Slurm) -> Result<()> {
     let cluster = cluster(slurm).start()?;
@@ -24,6 +28,19 @@ fn shards_are_no_gpus(slurm: Slurm) -> Result<()> {
     let second = stay(&cluster, "alice", &["--gres=gpu:l40s:1"])?;
     cluster.wait_reason(second, "QOSMaxGRESPerUser")?;
     run(&cluster, "alice", &["--gres=shard:l40s:4"])?;
+    Ok(())
+}
+
+fn shards_of_all_nodes_count(slurm: Slurm) -> Result<()> {
+    let cluster = cluster(slurm).nodes(2).start()?;
+    class(&cluster, "three", "MaxTRESPerUser=gres/shard=3", "alice")?;
+    let two = ["--nodes=2", "--gres=shard:l40s:1"];
+    let first = run(&cluster, "alice", &two)?;
+    let first = counted(&cluster, first)?;
+    assert!(first.contains(",gres/shard=2,"), "{first}");
+    let second = stay(&cluster, "alice", &two)?;
+    cluster.wait_reason(second, "QOSMaxGRESPerUser")?;
+    run(&cluster, "alice", &["--gres=shard:l40s:1"])?;
     Ok(())
 }
 

@@ -208,6 +208,7 @@ pub(super) fn less(who: &str, less: &Less) -> String {
         Less::WholeGpus { gpu_type, count } => format!("use {}", gpus(gpu_type, *count)),
         Less::AnyGpus { count } => format!("use --gres=gpu:{count}"),
         Less::Slice(limits) => format!("use {}", with_limits(limits)),
+        Less::OnOneNode(limits) => format!("use {} --nodes=1", slice(limits)),
         Less::Unknown => format!("ask your administrator what {who} may use"),
     }
 }

@@ -16,12 +16,13 @@ pub(super) fn for_people(verdict: &Verdict) -> String {
         Verdict::Granted(grant) => {
             let limits = &grant.limits;
             format!(
-                "softmig: granted: {}\n  GPU memory  {} MiB\n  GPU time    {} % ({})\n  Slurm gets  {}, on one node{}",
+                "softmig: granted: {}\n  GPU memory  {} MiB\n  GPU time    {} % ({})\n  Slurm gets  {}, on {}{}",
                 granted(grant),
                 limits.memory_mib(),
                 limits.percent(),
                 ceiling(limits),
                 grant.request.tres_per_node.as_deref().unwrap_or_default(),
+                nodes(grant),
                 host(grant) + &set_besides(&grant.terms)
             )
         }
@@ -42,6 +43,13 @@ fn ceiling(limits: &Limits) -> String {
             Percent(limits.mode().ceiling_of(limits.share()))
         ),
         Ceiling::Gpu => "more while no other job wants it".to_owned(),
+    }
+}
+
+fn nodes(grant: &Grant) -> String {
+    match grant.request.min_nodes.unwrap_or(1) {
+        1 => "one node".to_string(),
+        nodes => format!("each of {nodes} nodes"),
     }
 }
 
