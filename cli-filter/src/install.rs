@@ -2,7 +2,7 @@
 
 use crate::options;
 use mlua::prelude::*;
-use softmig_policy::{Context, Policy, Refusal, Submitter, Verdict, decide, now};
+use softmig_policy::{Context, Policy, Refusal, Submitter, Verdict, decide, now, one_gpu_as_slice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The site's function runs first. Slurm also wants the other two functions to exist.
@@ -48,15 +48,17 @@ pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
 }
 
 fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
-    let shards = options::slice_of_job(table);
-    if shards.is_some()
+    let slice = options::slice_of_job(table);
+    if slice.is_some()
         && let Some((option, variable)) = options::per_gpu_in_step(table)
     {
         return refuse(lua, &Refusal::per_gpu_in_step(option, variable));
     }
-    let Some(request) = options::read(table) else {
+    let Some(typed) = options::read(table) else {
         return Ok(SUCCESS);
     };
+    let of_slice = |slice| one_gpu_as_slice(&typed, slice);
+    let request = slice.as_ref().and_then(of_slice).unwrap_or(typed);
     // A login node may have no policy; slurmctld has.
     let text = std::fs::read_to_string(Policy::PATH).map_err(LuaError::external)?;
     let policy = Policy::parse_for_client(&text).map_err(LuaError::external)?;
@@ -70,7 +72,8 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     };
     let verdict = decide(&policy, &request, &context);
     // In a slice Slurm would only say that the request is invalid.
-    if let Some(shards) = shards {
+    if let Some(slice) = slice {
+        let shards = u64::from(slice.share().shards());
         let is_other = match &verdict {
             Verdict::Unchanged { tag, .. } => tag.is_some(),
             Verdict::Granted(grant) => shards != u64::from(grant.limits.share().shards()),

@@ -5,7 +5,7 @@ use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::{identity, tag};
 use softmig_policy::slurm::cli_options::{Options, is_exclusive};
 use softmig_policy::slurm::gres::Prefix;
-use softmig_policy::{MaybeKnown, Request, Submitter};
+use softmig_policy::{Limits, MaybeKnown, Request, Submitter};
 
 /// An option that is set; in some releases, unset options have a word of Slurm's own.
 fn option(table: &LuaTable, name: &str) -> Option<String> {
@@ -190,9 +190,9 @@ pub(crate) fn write_typed(table: &LuaTable, typed: &str) -> LuaResult<()> {
     table.set("comment", tag::put_typed(&own, typed))
 }
 
-/// The shards of the job that this step is of, where it has a slice on this node: by the job's conf, since other variables than the
-/// job's number are inherited by jobs that are submitted from within a job.
-pub(crate) fn slice_of_job(table: &LuaTable) -> Option<u64> {
+/// The slice of the job that this step is of, where it has one on this node: by the job's conf, since other variables than the job's
+/// number are inherited by jobs that are submitted from within a job.
+pub(crate) fn slice_of_job(table: &LuaTable) -> Option<Limits> {
     let around = std::env::var("SLURM_JOB_ID").ok();
     let job = option(table, "jobid").or(around)?.parse().ok()?;
     if !is_step(table) {
@@ -200,8 +200,7 @@ pub(crate) fn slice_of_job(table: &LuaTable) -> Option<u64> {
     }
     let path = identity::conf_path(job);
     let text = std::fs::read(std::str::from_utf8(path.as_bytes()).ok()?).ok()?;
-    let conf = JobConf::parse(&text).ok()?;
-    Some(conf.limits?.share().shards().into())
+    JobConf::parse(&text).ok()?.limits
 }
 
 /// An option with a figure per GPU, and the variable that has set it: sbatch leaves what was typed in the job's environment.

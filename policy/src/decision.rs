@@ -13,6 +13,7 @@ pub(crate) mod reason;
 pub(crate) mod refusal;
 pub(crate) mod reserved_check;
 pub(crate) mod rewrite;
+pub(crate) mod step;
 pub(crate) mod submitter;
 pub(crate) mod typed;
 pub(crate) mod verdict;

@@ -47,6 +47,7 @@ pub use {
     decision::decide::{decide, decide_without_policy},
     decision::gate_check::gate_before,
     decision::refusal::Refusal,
+    decision::step::one_gpu_as_slice,
     decision::submitter::{MaybeKnown, Submitter},
     decision::typed::decide_typed,
     decision::verdict::{Context, Grant, Terms, Verdict},

@@ -15,6 +15,7 @@ on_each_slurm!(
     a_users_other_words_are_kept_with_the_tag,
     hold_and_release_change_nothing,
     a_slice_stays_on_one_node_whatever_a_change_allows,
+    shards_of_a_running_job_stay,
     nothing_a_user_writes_looks_like_a_line_of_the_log,
     a_change_that_fails_half_way_lifts_no_limit,
     a_change_that_does_not_ask_for_a_slice_is_refused,
@@ -213,6 +214,22 @@ fn a_slice_stays_on_one_node_whatever_a_change_allows(slurm: Slurm) -> Result<()
         .ok()?;
     cluster.wait_job(job, "RUNNING")?;
     assert_eq!(cluster.job_field(job, "NumNodes")?.as_deref(), Some("1"));
+    Ok(())
+}
+
+/// Slurm's own word, without softmig: it changes no GRES of a job that runs.
+fn shards_of_a_running_job_stay(slurm: Slurm) -> Result<()> {
+    let cluster = Cluster::builder(slurm).start()?;
+    let job = cluster.user("alice").allocate(&["--gres=shard:l40s:2"])?;
+    let before = cluster.job_field(job, "TresPerNode")?;
+    for change in ["gres=shard:l40s:1", "gres=shard:l40s:4", "gres="] {
+        let said = update(&cluster, job, change)?.refused()?;
+        assert!(
+            said.contains("Job is no longer pending execution"),
+            "{said}"
+        );
+        assert_eq!(cluster.job_field(job, "TresPerNode")?, before, "{change}");
+    }
     Ok(())
 }
 

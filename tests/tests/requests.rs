@@ -160,6 +160,13 @@ fn steps_inside_a_job_ask_in_the_users_words_too(slurm: Slurm) -> Result<()> {
         "srun --gpus-per-node=l40s.4:1 bash -c",
         "srun --gres=gpu:l40s.10g:1 bash -c",
         "srun --gres=shard:l40s:1 bash -c",
+        // One GPU, which is what launchers ask for: the slice.
+        "srun --gpus=1 bash -c",
+        "srun --gres=gpu:1 bash -c",
+        "srun --gres=gpu:l40s:1 bash -c",
+        "srun --gpus-per-node=1 bash -c",
+        "srun -n1 --gpus-per-task=1 bash -c",
+        "srun --gpus=$SLURM_GPUS_ON_NODE bash -c",
     ];
     let script: String = steps
         .iter()

@@ -91,7 +91,7 @@ fn a_policy_that_is_broken_before_the_first_job_stays_in_force(slurm: Slurm) -> 
 fn a_step_that_asks_for_something_else_is_told_what_its_job_has(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).file(POLICY, GPUS).start()?;
     let alice = cluster.user("alice");
-    let steps = "for gres in --gres=gpu:1 --gpus=1 --gres=gpu:l40s:1 --gres=gpu:l40s.2:1; do srun $gres true 2>&1 && echo ran; done; \
+    let steps = "for gres in --gres=gpu:2 --gpus=2 --gres=gpu:other:1 --gres=gpu:l40s.2:1; do srun $gres true 2>&1 && echo ran; done; \
                  srun true && srun --gres=gpu:l40s.4:1 true && echo fine";
     let job = alice.sbatch(&["--gres=gpu:l40s.4:1"], steps)?;
     cluster.wait_job(job, "COMPLETED")?;
