@@ -158,15 +158,19 @@ impl Summary {
 }
 
 impl fmt::Display for Smaller {
-    /// "an eighth would not have held it".
+    /// "an eighth would have held it: --gres=gpu:l40s.8:1", "an eighth would not have held it".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = self.limits.share();
         f.write_str(&with_article(&name(share.shards(), share.per_gpu())))?;
-        f.write_str(match (self.holds_memory, self.holds_time) {
-            (true, true) => " would have held it",
-            (true, false) => " would have held its memory, but not its GPU time",
-            (false, _) => " would not have held it",
-        })
+        match (self.holds_memory, self.holds_time) {
+            (true, true) => {
+                let size = share.per_gpu() / share.shards();
+                let kind = self.limits.gpu_type();
+                write!(f, " would have held it: --gres=gpu:{kind}.{size}:1")
+            }
+            (true, false) => f.write_str(" would have held its memory, but not its GPU time"),
+            (false, _) => f.write_str(" would not have held it"),
+        }
     }
 }
 
@@ -277,17 +281,17 @@ mod tests {
             (
                 Some(5683),
                 100.0,
-                "used 5.5 of 11.1 GiB, 40 % of its quarter, waited 4 %; an eighth would have held it",
+                "used 5.5 of 11.1 GiB, 40 % of its quarter, waited 4 %; an eighth would have held it: --gres=gpu:l40s.8:1",
             ),
             (
                 Some(600),
                 10.0,
-                "used 600 MiB of 11.1 GiB, 4 % of its quarter, waited 4 %; 1/16 of a GPU would have held it",
+                "used 600 MiB of 11.1 GiB, 4 % of its quarter, waited 4 %; 1/16 of a GPU would have held it: --gres=gpu:l40s.16:1",
             ),
             (
                 Some(600),
                 100.0,
-                "used 600 MiB of 11.1 GiB, 40 % of its quarter, waited 4 %; an eighth would have held it",
+                "used 600 MiB of 11.1 GiB, 40 % of its quarter, waited 4 %; an eighth would have held it: --gres=gpu:l40s.8:1",
             ),
             (
                 Some(600),
@@ -331,7 +335,10 @@ mod tests {
         job.gpus[0].recovered = 2;
         let told = sentence(&job);
         let (_, told) = told.split_once("refused").unwrap();
-        assert_eq!(told, ", and it went on; 1/16 of a GPU would have held it");
+        assert_eq!(
+            told,
+            ", and it went on; 1/16 of a GPU would have held it: --gres=gpu:l40s.16:1"
+        );
     }
 
     #[test]

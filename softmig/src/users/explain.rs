@@ -4,10 +4,12 @@ mod answer;
 mod cases;
 mod offers;
 mod pasted;
+mod room;
 
 use crate::files::policy_file;
 use crate::output::exit_status::failure;
 use crate::output::say::say;
+use crate::users::free::offers::Query;
 use answer::{Answer, JsonCases, cases_for_people, for_people};
 use cases::Case;
 use clap::{Args, Parser};
@@ -16,7 +18,7 @@ use softmig_policy::node::size::Bytes;
 use softmig_policy::slurm::cli_options::{Options, WHOLE_NODES, is_exclusive};
 use softmig_policy::slurm::release::SlurmVersion;
 use softmig_policy::{Context, MaybeKnown, Policy, Request, Submitter, Verdict, WallTime, decide};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use uzers::User;
 
@@ -198,6 +200,12 @@ impl Explain {
             decide(&policy, &request, &context)
         };
         let unseen = unseen(&policy, &request, &submitter);
+        let query = Query {
+            submitter: submitter.clone(),
+            partition: self.partition.clone(),
+            memory: None,
+            now,
+        };
         let cases = match submitter.account {
             MaybeKnown::Unknown => cases::by_account(&policy, &submitter, verdict),
             MaybeKnown::Missing | MaybeKnown::Is(_) => vec![Case::every(verdict(submitter))],
@@ -217,6 +225,21 @@ impl Explain {
             (cases, false) => with_unseen(cases_for_people(cases), &unseen),
         };
         say!("{text}");
+        // Of this cluster, now, and for people.
+        let is_here = self.policy == Path::new(Policy::PATH) && self.at.is_none() && !self.json;
+        if let (
+            [
+                Case {
+                    verdict: Verdict::Granted(grant),
+                    ..
+                },
+            ],
+            true,
+        ) = (cases.as_slice(), is_here)
+            && let Some(line) = room::smaller(&policy, grant, &query)
+        {
+            say!("{line}");
+        }
         Ok(match refused {
             0 => ExitCode::SUCCESS,
             count if count == cases.len() => ExitCode::from(REFUSED),

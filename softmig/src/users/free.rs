@@ -1,8 +1,8 @@
 //! `softmig free`: the sizes that this person may have, and how many of each could start now.
 
-mod estimate;
+pub(crate) mod estimate;
 mod notes;
-mod offers;
+pub(crate) mod offers;
 mod text;
 
 use crate::ask::cluster::ask;

@@ -228,6 +228,32 @@ fn free_counts_what_starts_and_offers_what_one_may_have(slurm: Slurm) -> Result<
     let none =
         "You may have no GPU with so much memory here; 'softmig explain --memory=SIZE' says why";
     assert!(said.stdout.contains(none), "{said}");
+    // Two quarters are taken; then one is left.
+    for gres in [
+        "--gres=gpu:l40s.2:1",
+        "--gres=gpu:l40s.2:1",
+        "--gres=gpu:l40s.4:1",
+    ] {
+        run(&cluster, "carol", &[gres])?;
+    }
+    let half = [
+        "softmig",
+        "explain",
+        "--gres=gpu:l40s.2:1",
+        "--account=research",
+    ];
+    let said = cluster.run("carol", &half)?.ok()?;
+    let line =
+        "softmig: there is no room for it now, and for --gres=gpu:l40s.4:1 (11366 MiB) there is\n";
+    assert!(said.ends_with(line), "{said}");
+    let said = cluster
+        .run("carol", &["softmig", "free", "--account=research"])?
+        .ok()?;
+    let said = said.replace('\n', " ");
+    assert!(
+        said.contains("gpu:l40s.2 now, and for gpu:l40s.4 there is"),
+        "{said}"
+    );
     let said = cluster.run("alice", &["softmig", "free", "--partition=none"])?;
     assert!(
         said.stderr.contains("--partition=none: no node with GPUs"),

@@ -5,7 +5,7 @@ use crate::ask::cluster::reasons::is_in_line;
 use crate::ask::squeue::Job;
 use crate::output::say::counted;
 use crate::settings::qos;
-use crate::users::free::offers::{Offer, Query};
+use crate::users::free::offers::{Offer, Query, sooner};
 use softmig_policy::config::classes::ClassLimits;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::slurm::gres_list::Configured;
@@ -29,6 +29,17 @@ pub(super) fn all(
         notes.push(
             "what you may have can depend on your account; --account=NAME says it".to_string(),
         );
+    }
+    for room in offers.iter().filter(|offer| offer.free > 0) {
+        let is_sooner = |it: &&Offer| sooner(offers, it).is_some_and(|it| it.gres == room.gres);
+        let without: Vec<&str> = offers.iter().filter(is_sooner).map(Offer::typed).collect();
+        if !without.is_empty() {
+            notes.push(format!(
+                "there is no room for {} now, and for {} there is",
+                without.join(" and "),
+                room.typed()
+            ));
+        }
     }
     let others = cluster.jobs.iter().filter(|job| !is_own(job));
     let waiting = others.filter(|job| is_in_line(job)).count();
@@ -131,15 +142,13 @@ fn named(policy: &Policy, offers: &[Offer], waits: impl Fn(&Offer) -> bool) -> V
         if waiting.len() == offers.len() {
             vec![name.to_string()]
         } else {
-            waiting.iter().map(|offer| typed(offer)).collect()
+            waiting
+                .iter()
+                .map(|offer| offer.typed().to_string())
+                .collect()
         }
     });
     names.collect()
-}
-
-/// `gpu:l40s.2`.
-fn typed(offer: &Offer) -> String {
-    offer.gres.trim_end_matches(":1").to_string()
 }
 
 /// The class: by the QOS that the person's jobs have, else by name and account.
@@ -264,6 +273,24 @@ mod tests {
             assert!(note.contains(waits), "{limits}: {note}");
             assert!(!notes(limits, &[]).contains("waits"), "{limits}");
         }
+    }
+
+    #[test]
+    fn a_size_without_room_is_told_with_the_one_that_has_some() {
+        // Three quarters of each L40S are taken, and half of each H200.
+        let limits = "shards = \"unlimited\"\nwhole_gpus = \"unlimited\"\n";
+        let threes = [
+            "bob",
+            "RUNNING",
+            "None",
+            "N/A|gres/shard:l40s:12|N/A|N/A",
+            "Nodes=n1 CPU_IDs=0 Mem=1 GRES=shard:l40s:12(3/4,3/4,3/4,3/4)",
+        ];
+        let told = notes(limits, &[threes]);
+        let line = "there is no room for gpu:l40s and gpu:l40s.2 now, and for gpu:l40s.4 there is";
+        assert!(told.contains(line), "{told}");
+        assert!(!told.contains("h200"), "{told}");
+        assert!(!notes(limits, &[]).contains("room"));
     }
 
     #[test]

@@ -9,40 +9,40 @@ use softmig_policy::{Context, Limits, Policy, Request, Submitter, Verdict, decid
 use std::collections::BTreeSet;
 
 /// The user and the partition that offers are for.
-pub(super) struct Query {
-    pub(super) submitter: Submitter,
-    pub(super) partition: Option<String>,
+pub(crate) struct Query {
+    pub(crate) submitter: Submitter,
+    pub(crate) partition: Option<String>,
     /// The least memory.
-    pub(super) memory: Option<Bytes>,
-    pub(super) now: i64,
+    pub(crate) memory: Option<Bytes>,
+    pub(crate) now: i64,
 }
 
 /// A size that this person may have. What is written of it as JSON is documented (docs/status.md).
 #[derive(Serialize)]
-pub(super) struct Offer {
+pub(crate) struct Offer {
     /// As `--gres` takes it.
-    pub(super) gres: String,
+    pub(crate) gres: String,
     /// The type.
     #[serde(rename = "type")]
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// Its limits; `None` for all of a GPU.
     #[serde(skip)]
-    pub(super) limits: Option<Limits>,
+    pub(crate) limits: Option<Limits>,
     /// The memory: of a slice the limit, else what CUDA can have; `None` where no policy says it.
-    pub(super) memory_mib: Option<u32>,
+    pub(crate) memory_mib: Option<u32>,
     /// How many could start now.
-    pub(super) free: u64,
+    pub(crate) free: u64,
     /// The nodes on which they could start.
-    pub(super) nodes: Vec<String>,
+    pub(crate) nodes: Vec<String>,
     /// The partitions of these nodes.
     #[serde(skip)]
-    pub(super) partitions: BTreeSet<String>,
+    pub(crate) partitions: BTreeSet<String>,
     /// Slurm's own word on when.
-    pub(super) estimate: Option<Estimate>,
+    pub(crate) estimate: Option<Estimate>,
 }
 
 /// All sizes that this person may have, of types that the cluster has, by type, whole GPUs first.
-pub(super) fn all(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<Offer> {
+pub(crate) fn all(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<Offer> {
     let mut offers = Vec::new();
     let mut add = |gres: String, kind: &str, limits: Option<Limits>, memory_mib: Option<u32>| {
         let has_memory = query
@@ -114,7 +114,22 @@ pub(super) fn all(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<Offe
     offers
 }
 
+/// The largest slice that has room now, where this much of the same type has none.
+pub(crate) fn sooner<'a>(offers: &'a [Offer], than: &Offer) -> Option<&'a Offer> {
+    let is_smaller = |it: &&Offer| {
+        let shards = |it: &Offer| it.limits.map_or(u32::MAX, |limits| limits.share().shards());
+        it.kind == than.kind && shards(it) < shards(than) && it.free > 0
+    };
+    // Large ones come first.
+    offers.iter().filter(|_| than.free == 0).find(is_smaller)
+}
+
 impl Offer {
+    /// `gpu:l40s.2`.
+    pub(crate) fn typed(&self) -> &str {
+        self.gres.trim_end_matches(":1")
+    }
+
     fn count(&mut self, cluster: &Cluster, query: &Query, cpus: u64) {
         let is_open = |node: &&Node| {
             let is_asked = query
