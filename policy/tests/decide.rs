@@ -196,6 +196,12 @@ fn each_node_has_a_slice_and_no_more_nodes_than_it_needs() {
     assert_eq!(nodes(2, 2), (Some(2), Some(2)));
     assert_eq!(nodes(2, 8), (Some(2), Some(2)));
     assert_eq!(nodes(0, 8), (Some(1), Some(1)));
+    let by_tasks = granted(&Request {
+        num_tasks: Some(5),
+        ntasks_per_node: Some(2),
+        ..per_node("gpu:l40s.4:1")
+    });
+    assert_eq!(by_tasks.request.min_nodes, Some(3));
     let two = |change: fn(&mut Request)| {
         let mut request = Request {
             min_nodes: Some(2),
@@ -559,7 +565,7 @@ fn more_memory_than_a_slice_has_is_refused_with_what_has_it() {
         ("gpu:l40s.70g:1", "use --gres=gpu:h100:1 for a whole GPU"),
         (
             "gpu:h100.90g:1",
-            "use --gres=gpu:h100.2:1 (40279 MiB, 50 % of the GPU's time)",
+            "you may have nothing with so much memory; use --gres=gpu:h100.2:1 (40279 MiB, 50 % of the GPU's time)",
         ),
         ("gpu:L40S.12g:1", "did you mean --gres=gpu:l40s.2:1?"),
     ] {
@@ -596,7 +602,12 @@ fn what_is_no_size_of_memory_is_none() {
         "plain_types = [\"l40s.48g\"]\n[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n",
     );
     let policy = policy.unwrap();
-    for gres in ["gpu:l40s.48g:1", "gpu:h100_1g.10gb:1", "gpu:foo.12g:1"] {
+    for gres in [
+        "gpu:l40s.48g:1",
+        "gpu:h100_1g.10gb:1",
+        "gpu:l40s.1g.10gb:1",
+        "gpu:foo.12g:1",
+    ] {
         let verdict = decide(&policy, &per_node(gres), &Context::default());
         assert_eq!(verdict.tag(), Some(Tag::Whole), "{gres}: {verdict:?}");
     }

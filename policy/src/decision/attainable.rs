@@ -5,7 +5,7 @@ use crate::config::gates::GateSubject;
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
 use crate::decision::gate_check;
-use crate::decision::reason::{May, Meant, Reason, SameAmount};
+use crate::decision::reason::{May, Meant, Reason, SameAmount, SliceOrShards};
 use crate::decision::submitter::Submitter;
 use crate::node::limits::Limits;
 
@@ -103,7 +103,15 @@ impl Attainable<'_> {
                 nodes,
                 slice,
                 may_have_each,
-            } => *may_have_each = self.slices(slice.limits(), *nodes),
+            } => {
+                let gpu_type = slice.limits().gpu_type();
+                if !self.slice(slice.limits())
+                    && let Some(smaller) = self.largest_slice(Some(gpu_type.as_str()))
+                {
+                    *slice = SliceOrShards::Slice(smaller);
+                }
+                *may_have_each = self.slices(slice.limits(), *nodes);
+            }
             Reason::SliceCount { one, same, .. } => {
                 let gpu_type = one.gpu_type();
                 *same = same.take().filter(|same| match same {

@@ -312,14 +312,11 @@ fn misspelt(policy: &Policy, raw: &str) -> Refusal {
 
 fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
     let meant = policy.nearest_type(name).map(|gpu| {
-        let size = match part.slice {
-            Some((_, Size::Part(size))) => decimal(size),
-            Some((_, Size::Memory(_))) => None,
-            None => gpu.slice_of_shards(part.gres.count()),
-        };
-        let slice = match part.slice {
-            Some((_, Size::Memory(least))) => gpu.slice_with(least),
-            _ => size.and_then(|size| gpu.slice(size)),
+        let by_size = |size: Option<u32>| (size, size.and_then(|size| gpu.slice(size)));
+        let (size, slice) = match part.slice {
+            Some((_, Size::Part(size))) => by_size(decimal(size)),
+            Some((_, Size::Memory(least))) => (None, gpu.slice_with(least)),
+            None => by_size(gpu.slice_of_shards(part.gres.count())),
         };
         match slice {
             Some(slice) => Meant::Slice(slice),

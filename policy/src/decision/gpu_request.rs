@@ -167,7 +167,9 @@ fn has_unit(size: &str) -> bool {
     let digits = size.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = size[digits.len()..].to_ascii_lowercase();
     let is_one = |unit| matches!(unit, "" | "b" | "ib");
-    unit.strip_prefix(['g', 'm']).is_some_and(is_one)
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    is_number(whole) && is_number(part) && unit.strip_prefix(['g', 'm']).is_some_and(is_one)
 }
 
 /// True if the name is `gpu` or `shard` in upper case: Slurm would only say that it does not know the GRES.

@@ -79,12 +79,15 @@ impl Host<'_> {
         most: Option<u64>,
     ) -> Result<(), Refusal> {
         let cpus = cpus(request);
+        let of_node = cpus_of_node(request);
         let has_a_task_each = request.tasks() == self.nodes;
         // The clients send one for each node also if the user gave no number.
         if let Some(default) =
             default.filter(|_| cpus <= self.nodes && has_a_task_each && !self.is_change)
         {
-            let given = u32::try_from(default.min(most.unwrap_or(default))).unwrap_or(u32::MAX);
+            let of_class = self.of_class(self.standing.quota.cpus);
+            let least = [Some(default), most, of_class].into_iter().flatten().min();
+            let given = u32::try_from(least.unwrap_or(default)).unwrap_or(u32::MAX);
             if request.cpus_per_task.is_none_or(|cpus| cpus <= 1) {
                 let nodes = u32::try_from(self.nodes).unwrap_or(u32::MAX);
                 request.cpus_per_task = Some(given);
@@ -92,11 +95,11 @@ impl Host<'_> {
             }
             return Ok(());
         }
-        match most.map(|most| most.saturating_mul(self.nodes)) {
-            Some(most) if cpus > most => Err(self.refuse(LimitPassed::SliceCpus {
-                asked: cpus,
+        match most {
+            Some(most) if of_node > most => Err(self.refuse(LimitPassed::SliceCpus {
+                asked: of_node,
                 most,
-                shards: self.shards.saturating_mul(self.nodes),
+                shards: self.shards,
             })),
             _ => Ok(()),
         }
@@ -112,12 +115,14 @@ impl Host<'_> {
             // Without a default of the policy, Slurm's own would apply, which does not count shards.
             (None, None) if self.is_change => return Ok(()),
             (None, None) => {
+                let of_class = self.of_class(self.standing.quota.host_memory_mib);
                 let given = default.or(most);
-                request.memory_per_node = given.map(|given| given.min(most.unwrap_or(given)));
+                let least = [given, most, of_class].into_iter().flatten().min();
+                request.memory_per_node = given.and(least);
                 return Ok(());
             }
             (Some(mib), _) => mib,
-            (None, Some(mib)) => mib.saturating_mul(cpus(request).div_ceil(self.nodes)),
+            (None, Some(mib)) => mib.saturating_mul(cpus_of_node(request)),
         };
         let Some(most) = most else { return Ok(()) };
         let mib = match asked {
@@ -133,6 +138,12 @@ impl Host<'_> {
         }))
     }
 
+    /// A node's part of what all jobs of the class may have. No default makes a job with several nodes too large.
+    fn of_class(&self, all: Option<u64>) -> Option<u64> {
+        let all = all.filter(|_| self.nodes > 1)?;
+        Some((all / self.nodes).max(1))
+    }
+
     fn refuse(&self, limit: LimitPassed) -> Refusal {
         let who = self.standing.called();
         Refusal::new(self.asked, Reason::Limit { who, limit })
@@ -141,9 +152,19 @@ impl Host<'_> {
 
 /// The CPUs of the job; 1 if it requests none.
 fn cpus(request: &Request) -> u64 {
-    let by_task = request.tasks() * u64::from(request.cpus_per_task.unwrap_or(1).max(1));
-    let by_node = request.nodes() * u64::from(request.min_cpus_per_node.unwrap_or(0));
-    by_task
-        .max(by_node)
-        .max(request.min_cpus.unwrap_or(0).into())
+    let by_task = request.tasks().saturating_mul(cpus_per_task(request));
+    let by_node = u64::from(request.min_cpus_per_node.unwrap_or(0)).saturating_mul(request.nodes());
+    let least = u64::from(request.min_cpus.unwrap_or(0));
+    by_task.max(by_node).max(least)
+}
+
+/// The CPUs of the node that has most of them, if its tasks are spread evenly.
+fn cpus_of_node(request: &Request) -> u64 {
+    let tasks = request.tasks().div_ceil(request.nodes());
+    let by_task = tasks.saturating_mul(cpus_per_task(request));
+    by_task.max(cpus(request).div_ceil(request.nodes()))
+}
+
+fn cpus_per_task(request: &Request) -> u64 {
+    request.cpus_per_task.unwrap_or(1).max(1).into()
 }

@@ -19,9 +19,9 @@ pub(crate) fn to_shards(
 ) -> Result<Request, Refusal> {
     let slice = Slice { gpu, part, limits };
     let mut request = request.clone();
+    Slice::pin_nodes(&mut request);
     slice.check_place(&request)?;
     slice.move_to_node(&mut request, context);
-    Slice::pin_nodes(&mut request);
     slice.refuse_options(&request)?;
     Slice::convert_tasks(&mut request);
     slice.convert_cpus(&mut request)?;
@@ -29,6 +29,26 @@ pub(crate) fn to_shards(
     // All tasks of a node share the one GPU; Slurm's per-task binding would want a GPU for each.
     request.tres_bind = request.tres_bind.filter(|bind| !bind.contains("per_task"));
     Ok(request)
+}
+
+/// The slice as Slurm takes it: `gres/shard:l40s:1`.
+pub(crate) fn shards_of(prefix: Prefix, limits: &Limits) -> String {
+    format!(
+        "{}{}:{}:{}",
+        prefix.as_str(),
+        Name::Shard.as_str(),
+        limits.gpu_type(),
+        limits.share().shards()
+    )
+}
+
+/// A TRES string with another item in the place of this one.
+pub(crate) fn replaced(text: &str, raw: &str, by: &str) -> String {
+    let items = text.split(',');
+    let items: Vec<&str> = items
+        .map(|item| if item == raw { by } else { item })
+        .collect();
+    items.join(",")
 }
 
 struct Slice<'a> {
@@ -79,27 +99,13 @@ impl Slice<'_> {
             (Prefix::None, Some(prefix)) => prefix,
             (prefix, _) => prefix,
         };
-        let shards = format!(
-            "{}{}:{}:{}",
-            prefix.as_str(),
-            Name::Shard.as_str(),
-            self.limits.gpu_type(),
-            self.limits.share().shards()
-        );
+        let shards = shards_of(prefix, self.limits);
         let field = request.tres_mut(self.part.place);
-        let kept = field.as_deref().unwrap_or_default().split(',');
+        let text = field.as_deref().unwrap_or_default();
         if self.part.place == CountedPer::Node {
-            let items: Vec<&str> = kept
-                .map(|item| {
-                    if item == self.part.raw {
-                        shards.as_str()
-                    } else {
-                        item
-                    }
-                })
-                .collect();
-            *field = Some(items.join(","));
+            *field = Some(replaced(text, self.part.raw, &shards));
         } else {
+            let kept = text.split(',');
             let others: Vec<&str> = kept.filter(|item| *item != self.part.raw).collect();
             *field = Some(others.join(",")).filter(|others| !others.is_empty());
             let node = request.tres_per_node.take();
@@ -112,7 +118,11 @@ impl Slice<'_> {
 
     /// Limits count the job's slices, so it gets as many nodes as it needs and no more.
     fn pin_nodes(request: &mut Request) {
-        let nodes = request.min_nodes.unwrap_or(1).max(1);
+        let by_tasks = match (request.num_tasks, request.ntasks_per_node) {
+            (Some(tasks), Some(each)) => tasks.div_ceil(each.max(1)),
+            _ => 1,
+        };
+        let nodes = request.min_nodes.unwrap_or(1).max(by_tasks).max(1);
         request.min_nodes = Some(nodes);
         request.max_nodes = Some(nodes);
     }

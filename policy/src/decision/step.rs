@@ -1,5 +1,6 @@
 //! Steps of a job that has a slice, where they ask for a GPU.
 
+use crate::decision::rewrite::{replaced, shards_of};
 use crate::node::limits::Limits;
 use crate::slurm::gres::{Gres, Item, Name, items};
 use crate::slurm::job_request::{CountedPer, Request};
@@ -27,20 +28,10 @@ pub fn one_gpu_as_slice(step: &Request, slice: &Limits) -> Option<Request> {
     if !is_it(&gres) || !is_one || wanted.next().is_some() {
         return None;
     }
-    let shards = format!(
-        "{}{}:{}:{}",
-        gres.prefix.as_str(),
-        Name::Shard.as_str(),
-        slice.gpu_type(),
-        slice.share().shards()
-    );
     let mut own = step.clone();
     let field = own.tres_mut(place);
-    let kept = field.as_deref().unwrap_or_default().split(',');
-    let kept: Vec<&str> = kept
-        .map(|item| if item == raw { shards.as_str() } else { item })
-        .collect();
-    *field = Some(kept.join(","));
+    let text = field.as_deref().unwrap_or_default();
+    *field = Some(replaced(text, raw, &shards_of(gres.prefix, slice)));
     Some(own)
 }
 

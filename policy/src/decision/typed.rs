@@ -5,6 +5,7 @@ use crate::decision::decide::decide;
 use crate::decision::gpu_request::{Part, Wanted};
 use crate::decision::reason::Reason;
 use crate::decision::refusal::Refusal;
+use crate::decision::rewrite::replaced;
 use crate::decision::verdict::{Context, Verdict};
 use crate::slurm::gres::Name;
 use crate::slurm::job_request::{CountedPer, Request};
@@ -63,12 +64,9 @@ fn as_typed(policy: &Policy, request: &Request, typed: &str) -> Option<Request> 
         return None;
     }
     let item = format!("{}{typed}", gres.prefix.as_str());
-    let items = request.tres_per_node.as_deref()?.split(',');
-    let items: Vec<&str> = items
-        .map(|own| if own == *raw { item.as_str() } else { own })
-        .collect();
+    let text = request.tres_per_node.as_deref()?;
     Some(Request {
-        tres_per_node: Some(items.join(",")),
+        tres_per_node: Some(replaced(text, raw, &item)),
         ..request.clone()
     })
 }

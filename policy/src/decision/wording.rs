@@ -191,7 +191,7 @@ pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
             format!(
                 "one slice per {each} would be {number} slices, and a job can have one on each node"
             ),
-            format!("use {}; all tasks of the job share it", part(slice)),
+            format!("use {}; all tasks of a node share it", part(slice)),
         ),
         Reason::SeveralNodes {
             nodes,

@@ -109,7 +109,7 @@ impl Bytes {
         }
     }
 
-    /// The same for GPU memory, which is never counted in less than MiB: a number without a unit is a typing error.
+    /// The same for GPU memory, of which nobody asks for less than 1 MiB: `12` is a typing error.
     pub fn parse_memory(text: &str) -> Result<Self, SizeError> {
         let size = Self::parse(text)?;
         size.mib().map(|_| size).ok_or(SizeError::Small)

@@ -47,6 +47,12 @@ fn a_hint_offers_nothing_that_the_class_may_not_have() {
         refused(ask_for(&policy, &request, alice())).hint()
     };
     assert_eq!(on(|request| request.exclusive = true), "omit --exclusive");
+    let two_in_all = |request: &mut Request| {
+        request.tres_per_node = None;
+        request.tres_per_job = Some("gpu:l40s.2:1".into());
+        request.min_nodes = Some(2);
+    };
+    assert_eq!(on(two_in_all), "use --gres=gpu:l40s.4:1 --nodes=1");
     assert_eq!(
         on(|request| request.min_nodes = Some(2)),
         "use --gres=gpu:l40s.4:1 --nodes=1"

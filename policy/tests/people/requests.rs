@@ -531,6 +531,19 @@ fn limits_count_the_slices_of_all_nodes() {
             |it| (it.min_cpus, it.memory_per_cpu) = (Some(4), Some(2000)),
             true,
         ),
+        // All of them on one of the nodes.
+        (
+            |it| (it.num_tasks, it.cpus_per_task) = (Some(1), Some(9)),
+            false,
+        ),
+        (
+            |it| (it.num_tasks, it.cpus_per_task) = (Some(3), Some(4)),
+            true,
+        ),
+        (
+            |it| (it.ntasks_per_node, it.cpus_per_task) = (Some(u32::MAX), Some(u32::MAX)),
+            false,
+        ),
         (
             |it| (it.min_cpus, it.memory_per_cpu) = (Some(6), Some(2000)),
             false,

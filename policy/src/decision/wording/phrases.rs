@@ -64,7 +64,7 @@ pub(super) fn most_memory(offer: &MemoryOffer) -> String {
     }
 }
 
-/// "use ...": what has as much memory, or else the most that there is.
+/// "use ...": what has as much memory, or else the most that the submitter may have.
 pub(super) fn use_with_memory(offer: &MemoryOffer, may: &May) -> String {
     let wholes = offer
         .wholes
@@ -75,7 +75,10 @@ pub(super) fn use_with_memory(offer: &MemoryOffer, may: &May) -> String {
     let slices = offer.slices.iter().map(with_limits);
     let enough: Vec<String> = wholes.into_iter().chain(slices).collect();
     match (enough.as_slice(), may.instead.or(offer.largest)) {
-        ([], Some(largest)) => format!("use {}", with_limits(&largest)),
+        ([], Some(largest)) => format!(
+            "you may have nothing with so much memory; use {}",
+            with_limits(&largest)
+        ),
         ([], None) => instead(may),
         (enough, _) => format!("use {}", enough.join(", or ")),
     }
