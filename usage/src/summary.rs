@@ -164,9 +164,8 @@ impl fmt::Display for Smaller {
         f.write_str(&with_article(&name(share.shards(), share.per_gpu())))?;
         match (self.holds_memory, self.holds_time) {
             (true, true) => {
-                let size = share.per_gpu() / share.shards();
-                let kind = self.limits.gpu_type();
-                write!(f, " would have held it: --gres=gpu:{kind}.{size}:1")
+                let request = self.limits.slice_request();
+                write!(f, " would have held it: --gres={request}")
             }
             (true, false) => f.write_str(" would have held its memory, but not its GPU time"),
             (false, _) => f.write_str(" would not have held it"),

@@ -45,11 +45,6 @@ impl GpuType {
         self.mig
     }
 
-    /// A slice, as a request names it: `gpu:l40s.4:1` for size 4.
-    pub fn slice_request(&self, size: u32) -> String {
-        format!("gpu:{}.{size}:1", self.name)
-    }
-
     /// The slices on offer, largest first: 2 is half a GPU.
     pub fn slices(&self) -> &[u32] {
         &self.slices

@@ -127,6 +127,10 @@ fn grant(
     }
     Ok(Grant {
         asked: part.gres.to_string(),
+        memory: match part.slice {
+            Some((_, Size::Memory(least))) => Some(least),
+            _ => None,
+        },
         request: rewrite::to_shards(request, context, gpu, part, limits)?,
         limits: *limits,
         terms: Terms::default(),

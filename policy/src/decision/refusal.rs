@@ -122,7 +122,8 @@ impl Refusal {
             let mut all = policy.gpus();
             all.next().filter(|_| all.next().is_none())
         });
-        let slice = gpu.and_then(|gpu| Some(gpu.slice_request(gpu.slice_of_shards(shards)?)));
+        let slice = gpu.and_then(|gpu| gpu.slice(gpu.slice_of_shards(shards)?));
+        let slice = slice.map(|slice| slice.slice_request().to_string());
         let asked = asked.map_or_else(String::new, |gres| gres.to_string());
         Self::new(asked, Reason::StepInSlice { shards, slice })
     }

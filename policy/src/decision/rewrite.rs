@@ -147,7 +147,7 @@ impl Slice<'_> {
     /// is `--ntasks-per-node`.
     fn convert_tasks(request: &mut Request) {
         if let Some(each) = request.ntasks_per_tres.take() {
-            let nodes = request.min_nodes.unwrap_or(1).max(1);
+            let nodes = request.min_nodes.unwrap_or(1);
             let tasks = each.saturating_mul(nodes);
             request.num_tasks = Some(tasks);
             if nodes > 1 {

@@ -3,6 +3,7 @@
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Submitter;
 use crate::node::limits::Limits;
+use crate::node::size::Bytes;
 use crate::node::tag::Tag;
 use crate::slurm::gres::Prefix;
 use crate::slurm::job_request::Request;
@@ -41,6 +42,8 @@ pub enum Verdict {
 pub struct Grant {
     /// The slice as the user asked for it, without the Slurm version's prefix.
     pub asked: String,
+    /// The least memory, where the user asked by memory.
+    pub memory: Option<Bytes>,
     /// The request for Slurm. A field that was set and is now `None` is to be cleared.
     pub request: Request,
     /// The limits of the job.

@@ -247,6 +247,18 @@ impl fmt::Display for Percent {
     }
 }
 
+/// A slice as `--gres` takes it: `gpu:l40s.4:1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SliceRequest(Limits);
+
+impl fmt::Display for SliceRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = self.0.share();
+        let size = share.per_gpu().checked_div(share.shards()).unwrap_or(0);
+        write!(f, "gpu:{}.{size}:1", self.0.gpu_type())
+    }
+}
+
 /// The limits of a job on each of its GPUs.
 ///
 /// Made once, at submission, from the policy; afterwards only carried: in the tag, in the job's conf, in the hook.
@@ -259,6 +271,11 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// The request for a slice with these limits, of those that are on offer.
+    pub const fn slice_request(self) -> SliceRequest {
+        SliceRequest(self)
+    }
+
     /// Limits with this memory.
     pub fn new(
         gpu_type: TypeName,

@@ -200,7 +200,7 @@ impl Explain {
             decide(&policy, &request, &context)
         };
         let unseen = unseen(&policy, &request, &submitter);
-        let mut query = Query {
+        let query = Query {
             submitter: submitter.clone(),
             partition: self.partition.clone(),
             memory: None,
@@ -236,7 +236,7 @@ impl Explain {
             ],
             true,
         ) = (cases.as_slice(), is_here)
-            && let Some(line) = room::smaller(&policy, grant, &mut query)
+            && let Some(line) = room::smaller(&policy, grant, query)
         {
             say!("{line}");
         }

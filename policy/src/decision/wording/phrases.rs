@@ -86,9 +86,7 @@ pub(super) fn use_with_memory(offer: &MemoryOffer, may: &May) -> String {
 
 /// A slice, as `--gres` takes it.
 pub(super) fn slice(limits: &Limits) -> String {
-    let share = limits.share();
-    let size = share.per_gpu() / share.shards();
-    format!("--gres=gpu:{}.{size}:1", limits.gpu_type())
+    format!("--gres={}", limits.slice_request())
 }
 
 pub(super) fn part(part: &SliceOrShards) -> String {

@@ -177,8 +177,9 @@ impl Catalogue {
         if let Some(answer) = self.answers.get(&question) {
             return *answer;
         }
+        let slice = gpu.slice(size);
         let request = Request {
-            tres_per_node: Some(gpu.slice_request(size)),
+            tres_per_node: slice.map(|slice| slice.slice_request().to_string()),
             ..Request::default()
         };
         let context = Context {

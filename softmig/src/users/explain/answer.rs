@@ -82,19 +82,18 @@ fn set_besides(terms: &Terms) -> String {
 }
 
 fn granted(grant: &Grant) -> String {
-    let (share, gpu_type) = (grant.limits.share(), grant.limits.gpu_type());
-    let kind = grant.asked.split([':', '=']).nth(1).unwrap_or_default();
-    let slice = format!("{gpu_type}.{}", share.per_gpu() / share.shards());
-    // A size of memory.
-    let slice = match kind.contains('.') && kind != slice && kind != gpu_type.as_str() {
-        true => format!("gpu:{slice}:1, "),
-        false => String::new(),
-    };
+    let share = grant.limits.share();
+    // By memory it is not said otherwise.
+    let slice = grant
+        .memory
+        .map(|_| format!("{}, ", grant.limits.slice_request()));
     format!(
-        "{} is {slice}{} of {} shards of one {gpu_type}",
+        "{} is {}{} of {} shards of one {}",
         grant.asked,
+        slice.unwrap_or_default(),
         share.shards(),
         share.per_gpu(),
+        grant.limits.gpu_type()
     )
 }
 

@@ -25,15 +25,14 @@ pub(super) fn list(policy: &Policy, context: &Context, least: Option<Bytes>) -> 
         if has_memory(usable) {
             offers.push((format!("gpu:{name}:1"), format!("{usable} MiB, a {whole}")));
         }
-        let slices = gpu.slices().iter();
-        let slices = slices.filter_map(|&size| Some((size, gpu.slice(size)?)));
-        for (size, limits) in slices.filter(|(_, limits)| has_memory(limits.memory_mib())) {
+        let slices = gpu.slices().iter().filter_map(|&size| gpu.slice(size));
+        for limits in slices.filter(|limits| has_memory(limits.memory_mib())) {
             let holds = format!(
                 "{} MiB, {} % of the GPU's time",
                 limits.memory_mib(),
                 limits.percent()
             );
-            offers.push((format!("gpu:{name}.{size}:1"), holds));
+            offers.push((limits.slice_request().to_string(), holds));
         }
     }
     // Nobody says how much memory these have.

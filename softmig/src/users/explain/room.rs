@@ -2,26 +2,21 @@
 
 use crate::ask::cluster::ask;
 use crate::users::free::offers::{self, Query, sooner};
-use softmig_policy::node::size::Bytes;
 use softmig_policy::{Grant, Policy};
 
 /// What to type instead, if the slice has no room now and a smaller one has. Without an answer of Slurm's nothing is said.
 /// Of slices on several nodes neither.
-pub(super) fn smaller(policy: &Policy, grant: &Grant, query: &mut Query) -> Option<String> {
+pub(super) fn smaller(policy: &Policy, grant: &Grant, mut query: Query) -> Option<String> {
     if grant.request.min_nodes != Some(1) {
         return None;
     }
-    // A size of memory that was asked for is the least.
-    let kind = grant.asked.split([':', '=']).nth(1)?;
-    let size = kind.strip_prefix(grant.limits.gpu_type().as_str());
-    let size = size.and_then(|size| size.strip_prefix('.'));
-    query.memory = size.and_then(|size| Bytes::parse_memory(size).ok());
+    query.memory = grant.memory;
     if let Some(partition) = &grant.terms.partition {
         query.partition = Some(partition.clone());
     }
     let commands = ask::commands().ok()?;
     let cluster = ask::cluster(&commands).ok()?;
-    let offers = offers::all(policy, &cluster, query);
+    let offers = offers::all(policy, &cluster, &query);
     let own = offers.iter().find(|it| it.limits == Some(grant.limits))?;
     let other = sooner(&offers, own)?;
     let memory = other.limits?.memory_mib();

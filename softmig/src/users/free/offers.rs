@@ -85,7 +85,7 @@ pub(crate) fn all(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<Offe
         for &size in gpu.slices() {
             if let Some(limits) = gpu.slice(size) {
                 add(
-                    format!("gpu:{name}.{size}:1"),
+                    limits.slice_request().to_string(),
                     name,
                     Some(limits),
                     Some(limits.memory_mib()),

@@ -32,7 +32,7 @@ impl Json<'_> {
         Self {
             schema_version: VERSION,
             allowed_seconds: summary.map(Summary::allowed_seconds),
-            smaller: smaller.and_then(|smaller| JsonSmaller::new(&smaller)),
+            smaller: smaller.map(|smaller| JsonSmaller::new(&smaller)),
             sentence: summary.map(|it| it.sentence(gpu)),
             ..Self::default()
         }
@@ -76,17 +76,12 @@ pub(super) struct JsonSmaller {
 }
 
 impl JsonSmaller {
-    fn new(smaller: &Smaller) -> Option<Self> {
-        let share = smaller.limits.share();
-        Some(Self {
-            gres: format!(
-                "gpu:{}.{}:1",
-                smaller.limits.gpu_type(),
-                share.per_gpu().checked_div(share.shards())?
-            ),
+    fn new(smaller: &Smaller) -> Self {
+        Self {
+            gres: smaller.limits.slice_request().to_string(),
             memory_mib: smaller.limits.memory_mib(),
             holds_memory: smaller.holds_memory,
             holds_time: smaller.holds_time,
-        })
+        }
     }
 }
