@@ -52,12 +52,13 @@ pub fn conf_of(
         Allowance::Mixed(_) => Gpus::default(),
         _ => gpus,
     };
-    // The request by which the user gets more. Where the policy has changed since the job was granted, nothing is offered.
-    let larger = limits.and_then(|limits| {
+    // Where the policy has changed since the job was granted, it says nothing of it.
+    let gpu = limits.and_then(|limits| {
         let gpu = policy?.gpu(limits.gpu_type().as_str())?;
-        let is_divided_so = gpu.shards_per_gpu() == limits.share().per_gpu();
-        is_divided_so.then(|| gpu.larger_than(limits.share().shards()))?
+        (gpu.shards_per_gpu() == limits.share().per_gpu()).then_some((gpu, limits.share()))
     });
+    // The request by which the user gets more.
+    let larger = gpu.and_then(|(gpu, share)| gpu.larger_than(share.shards()));
     Some(JobConf {
         job: NonZeroU32::new(job.id.get()),
         uid: job.uid,
@@ -67,6 +68,7 @@ pub fn conf_of(
         gpus,
         gate: false,
         larger,
+        pack: gpu.and_then(|(gpu, _)| gpu.pack()),
     })
 }
 
@@ -80,9 +82,12 @@ pub fn with_gate(node: &Node, job: &Job, conf: JobConf, is_wanted: bool) -> JobC
     };
     let before = text().and_then(|text| JobConf::parse(&text).ok());
     match before.filter(|before| is_of_this_run(before, job)) {
-        Some(JobConf { gate, larger, .. }) => JobConf {
+        Some(JobConf {
+            gate, larger, pack, ..
+        }) => JobConf {
             gate,
             larger,
+            pack,
             ..conf
         },
         None => JobConf {

@@ -104,7 +104,7 @@ proptest! {
             prop_assert!(field.len() <= tag::FIELD_MAX);
             // ... the prolog finds it there and writes the conf ...
             let Some(Ok(Tag::Slice(limits))) = Tag::find(&field) else { panic!("{field}") };
-            let conf = JobConf { job: NonZeroU32::new(job), uid, run, start, limits: Some(limits), gpus: uuids(count), gate: false, larger: None };
+            let conf = JobConf { job: NonZeroU32::new(job), uid, run, start, limits: Some(limits), gpus: uuids(count), gate: false, larger: None, pack: None };
             // ... and the hook reads that.
             let read = JobConf::parse(conf.to_string().as_bytes()).unwrap();
             prop_assert_eq!(read.limits, Some(grant.limits));

@@ -83,10 +83,21 @@ static void *serve(void *unused) {
     return unused;
 }
 
+static void serve_group(struct object its) {
+    pthread_t thread;
+    // The first group is the one that is steered.
+    if (group.handle) return;
+    group = its;
+    if (getenv("CHANNELS_SOCKET")) pthread_create(&thread, NULL, serve, NULL);
+}
+
 static void note_object(struct object object, uint32_t class) {
     if (class == NV20_SUBDEVICE_0 && !subdevice.handle) subdevice = object;
     // The classes *_CHANNEL_GPFIFO_* of all generations end in 6f.
     if (class > 0x9000 && (class & 0xff) == 0x6f && channel_count < 64) channels[channel_count++] = object;
+    // The classes *_COMPUTE_* end in c0. Clients of MPS set no time slice: their group is that of a channel which computes.
+    for (uint32_t i = 0; class > 0x9000 && (class & 0xff) == 0xc0 && i < channel_count; i++)
+        if (channels[i].client == object.client && channels[i].handle == object.parent) serve_group((struct object){object.file, object.client, 0, channels[i].parent});
 }
 
 int ioctl(int file, unsigned long request, ...) {
@@ -102,12 +113,8 @@ int ioctl(int file, unsigned long request, ...) {
         uint32_t status = _IOC_SIZE(request) == sizeof(struct rm_alloc_rights) ? ((struct rm_alloc_rights *)parameters)->status : made->status;
         if (!status) note_object((struct object){file, made->client, made->parent, made->object}, made->class);
     }
-    // libcuda sets the time slice of each context's group once. The first group is the one that is steered.
+    // libcuda sets the time slice of each context's group once.
     struct rm_control *call = parameters;
-    if (_IOC_NR(request) == NV_ESC_RM_CONTROL && call->command == NVA06C_CTRL_CMD_SET_TIMESLICE && !group.handle) {
-        pthread_t thread;
-        group = (struct object){file, call->client, 0, call->object};
-        if (getenv("CHANNELS_SOCKET")) pthread_create(&thread, NULL, serve, NULL);
-    }
+    if (_IOC_NR(request) == NV_ESC_RM_CONTROL && call->command == NVA06C_CTRL_CMD_SET_TIMESLICE) serve_group((struct object){file, call->client, 0, call->object});
     return result;
 }

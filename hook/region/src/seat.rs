@@ -223,6 +223,17 @@ pub const ADMISSION: [u8; 8] = *b"softgate";
 /// How long an answer is: an errno, little endian; 0 with a memfd.
 pub const ANSWER: usize = 4;
 
+/// The packet that a process of a job in a pack sends before it initializes CUDA, to be a client of the pack's MPS server. The answer
+/// is a packet of [`PACK_ANSWER`] bytes: an errno as above, and with 0 the folder of that server (`CUDA_MPS_PIPE_DIRECTORY`),
+/// followed by zeros.
+pub const PACK: [u8; 8] = *b"softpack";
+/// How long that answer is. The folder has sockets in it, whose paths are shorter.
+pub const PACK_ANSWER: usize = 128;
+
+/// The packet that a process in a pack sends once CUDA is initialized and before it launches anything: the monitor has open from
+/// then on what must outlive the process, so that its end is not that of the pack's others. The answer is an errno, or 0.
+pub const KEEP: [u8; 8] = *b"softkeep";
+
 impl Request {
     /// How long a request is.
     pub const SIZE: usize = 24;

@@ -1,5 +1,6 @@
 //! The GPUs that are shared: how much one has, and how it may be cut.
 
+use crate::node::job_conf::Pack;
 use crate::node::limits::{
     Ceiling, Limits, LimitsError, MAX_SHARDS_PER_GPU, Mode, Share, TypeName,
 };
@@ -16,6 +17,7 @@ pub struct GpuType {
     slices: Vec<u32>,
     ceiling: CeilingKey,
     burst_ms: u32,
+    pack: Option<Pack>,
     mig: bool,
 }
 
@@ -43,6 +45,11 @@ impl GpuType {
     /// True for a MIG instance, which Slurm and CUDA take for a GPU of its own.
     pub fn is_mig(&self) -> bool {
         self.mig
+    }
+
+    /// Whose slices of one GPU run at the same time.
+    pub fn pack(&self) -> Option<Pack> {
+        self.pack
     }
 
     /// The slices on offer, largest first: 2 is half a GPU.
@@ -181,6 +188,15 @@ enum ModeKey {
     Soft,
 }
 
+/// The value of `pack`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PackKey {
+    #[default]
+    No,
+    User,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GpuTable {
@@ -191,6 +207,8 @@ pub(crate) struct GpuTable {
     mode: Option<ModeKey>,
     ceiling: Option<String>,
     burst_ms: Option<u32>,
+    #[serde(default)]
+    pack: PackKey,
     #[serde(default)]
     mig: bool,
 }
@@ -231,7 +249,7 @@ impl GpuTable {
                 self.shards
             ));
         }
-        let (ceiling, burst_ms) = (self.ceiling()?, self.burst_ms()?);
+        let (ceiling, burst_ms, pack) = (self.ceiling()?, self.burst_ms()?, self.pack()?);
         Ok(GpuType {
             name,
             memory_mib: self.memory_mib,
@@ -240,6 +258,7 @@ impl GpuTable {
             shards: self.shards,
             ceiling,
             burst_ms,
+            pack,
             mig: self.mig,
         })
     }
@@ -258,6 +277,16 @@ impl GpuTable {
                     "ceiling = \"{ceiling}\" is not the most that a slice gets of the GPU's time: write \"share\", \"gpu\", \"50 %\" (of the GPU, from 1 to 100) or \"2x\" (of the share, from 1x)"
                 )
             }),
+        }
+    }
+
+    fn pack(&self) -> Result<Option<Pack>, String> {
+        match self.pack {
+            PackKey::No => Ok(None),
+            PackKey::User if self.mig => Err(
+                "pack = \"user\" is for slices of whole GPUs, and this type is a MIG instance; omit pack".to_string(),
+            ),
+            PackKey::User => Ok(Some(Pack::User)),
         }
     }
 
@@ -335,6 +364,22 @@ mod tests {
         ] {
             assert_eq!(limits(keys, shards).as_deref(), Ok(mode), "{keys}");
         }
+    }
+
+    #[test]
+    fn slices_are_packed_where_the_table_says_so() {
+        let pack = |keys: &str| {
+            let text = format!("memory_mib = 46068\nreserved_mib = 604\nshards = 4\n{keys}");
+            let table: GpuTable = toml::from_str(&text).map_err(|error| error.to_string())?;
+            table.check("l40s").map(|gpu| gpu.pack())
+        };
+        assert_eq!(pack(""), Ok(None));
+        assert_eq!(pack("pack = 'no'"), Ok(None));
+        assert_eq!(pack("pack = 'user'"), Ok(Some(Pack::User)));
+        let mig = pack("pack = 'user'\nmig = true").unwrap_err();
+        assert!(mig.contains("omit pack"), "{mig}");
+        let other = pack("pack = 'all'").unwrap_err();
+        assert!(other.contains("unknown variant `all`"), "{other}");
     }
 
     #[test]

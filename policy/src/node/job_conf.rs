@@ -71,6 +71,8 @@ const RUN: &str = "SOFTMIG_RUN";
 const START: &str = "SOFTMIG_START";
 const GATE: &str = "SOFTMIG_DEVICE_GATE";
 const LARGER: &str = "SOFTMIG_LARGER";
+const PACK: &str = "SOFTMIG_PACK";
+const USER: &str = "user";
 const WHOLE: &str = "whole";
 /// Named in errors about the `_N` lines.
 const DEVICE: &str = "a per-device line";
@@ -138,6 +140,13 @@ impl Gpus {
     }
 }
 
+/// Whose jobs on one GPU run at the same time, as clients of one MPS server, and have their shares together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pack {
+    /// Those of the job's user.
+    User,
+}
+
 /// A job, as its node knows it.
 ///
 /// ```
@@ -166,6 +175,8 @@ pub struct JobConf {
     pub gate: bool,
     /// A request with more memory, as `--gres=gpu:` takes it (`l40s.2`). The library names it when memory runs out.
     pub larger: Option<TypeName>,
+    /// The pack that the job is in; `None` where it has the GPU by itself in its time.
+    pub pack: Option<Pack>,
 }
 
 impl fmt::Display for JobConf {
@@ -213,8 +224,11 @@ impl fmt::Display for JobConf {
         if self.gate {
             writeln!(f, "{GATE}=1")?;
         }
-        match self.larger {
-            Some(larger) => writeln!(f, "{LARGER}={larger}"),
+        if let Some(larger) = self.larger {
+            writeln!(f, "{LARGER}={larger}")?;
+        }
+        match self.pack {
+            Some(Pack::User) => writeln!(f, "{PACK}={USER}"),
             None => Ok(()),
         }
     }
@@ -243,6 +257,8 @@ impl JobConf {
                 Some(_) => return Err(ConfError::Value(GATE)),
             },
             larger: lines.value(LARGER)?.map(TypeName::new).transpose()?,
+            // A kind that this release does not know is no pack: the job has its share by itself.
+            pack: (lines.value(PACK)? == Some(USER)).then_some(Pack::User),
         })
     }
 }

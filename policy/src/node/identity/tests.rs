@@ -38,6 +38,7 @@ fn limited(memory_mib: u64, shards: u32) -> JobConf {
         gpus: Default::default(),
         gate: false,
         larger: None,
+        pack: None,
     }
 }
 

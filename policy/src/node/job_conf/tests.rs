@@ -23,6 +23,7 @@ fn conf() -> JobConf {
         gpus,
         gate: false,
         larger: None,
+        pack: None,
     }
 }
 
