@@ -3,17 +3,17 @@
 
     python3 research/packs_facts.py --out FOLDER [--only NAME...]
 
-As root, with nvcc, a C compiler, setpriv and nvidia-cuda-mps-control. Each experiment goes to FOLDER/gpu-packs-facts.json. What it
-means is in research/packs.md. No other program may use the GPU meanwhile.
+As root, with nvcc, a C compiler, setpriv and nvidia-cuda-mps-control. Each experiment goes to FOLDER/gpu-packs-facts.json, which
+belongs to research/results; what it means is in research/packs.md. No other program may use the GPU meanwhile. A pace is a
+percentage of what the same program gets done alone and without MPS. Where three figures stand together, they are the least, the
+median and the most.
 """
 import ctypes
 import json
 import os
 import pathlib
-import select
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,166 +26,85 @@ import channels_facts as channels
 from facts import HERE, machine, options
 
 SOURCES = HERE / "packs_facts"
-PIDFD_GETFD = 438
-libc = ctypes.CDLL(None, use_errno=True)
-# Kernels of 200 us which leave most of each processor to others, and some that fill the GPU.
-SMALL, FULL = ("queue", 200, 16, 0), ("queue", 1000, 8, 0)
+sys.path.insert(0, str(SOURCES))
+
+from mps import Client, Mortal, Server
+
+# Kernels of 200 us that leave most of each processor to others, and kernels of 1 ms that fill the GPU.
+SMALL, FULL = ("queue", 200, 16, 0), channels.MIDDLE
+# How a process ends, where its memory is, and what is kept of it: see Mortal.die.
+DEATHS = [
+    *(("kill", "device", keep) for keep in ("none", "uvm", "all 0 0", "all 50 0", "all 0 50")),
+    *((how, "device", "all 50 50") for how in ("kill", "exit", "_exit", "crash", "term", "stop", "throw", "reset", "fork", "exec")),
+    *((how, memory, "all 50 50") for memory in ("pool", "vmm", "mapped", "managed") for how in ("kill", "exit")),
+]
+# In each round so many end.
+ROUNDS, ENDS = 7, 4
 
 
-# How one ends, where its memory is, and which of its files are kept.
-DEATHS = [*(("kill", "device", f"all {first} {second}") for first, second in ((50, 0), (0, 50), (50, 50))), *((how, memory, "all 50 50") for how, memory in (("exit", "device"), ("crash", "device"), ("kill", "managed"), ("exit", "managed"), ("kill", "mapped")))]
-OLD = [("kill", "device", "none"), ("kill", "device", "uvm"), *((how, "device", "all") for how in ("kill", "exit", "_exit", "crash", "term", "stop", "throw", "reset", "fork")), *((how, memory, "all") for memory in ("pool", "vmm", "mapped", "managed") for how in ("kill", "exit"))]
+class Info(ctypes.Structure):
+    """nvmlProcessInfo_t."""
+
+    _fields_ = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong),
+                *((name, ctypes.c_uint) for name in ("gpuInstanceId", "computeInstanceId"))]
 
 
-class Server:
-    """NVIDIA's MPS in folders of its own."""
+class Sample(ctypes.Structure):
+    """nvmlProcessUtilizationSample_t."""
 
-    numbers = iter(range(10**6))
-
-    def __init__(self, *flags):
-        self.folder = pathlib.Path(tempfile.mkdtemp(dir="/tmp", prefix="mps"))
-        self.folder.chmod(0o755)
-        self.pipe, self.log = self.folder / "pipe", self.folder / "log"
-        for one in (self.pipe, self.log):
-            one.mkdir()
-            one.chmod(0o755)
-        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), "CUDA_MPS_LOG_DIRECTORY": str(self.log)}
-        self.daemon = subprocess.Popen(["nvidia-cuda-mps-control", "-f", *flags], env=os.environ | self.environment, stdin=subprocess.DEVNULL, stdout=open(self.log / "said", "w"), stderr=subprocess.STDOUT)
-        until = time.monotonic() + 10
-        while not (self.pipe / "control").exists() and time.monotonic() < until:
-            time.sleep(0.005)
-
-    def say(self, line, prefix=(), limit=20):
-        try:
-            done = subprocess.run([*prefix, "nvidia-cuda-mps-control"], input=line + "\n", text=True, env=os.environ | self.environment, capture_output=True, timeout=limit)
-        except subprocess.TimeoutExpired:
-            return "no answer"
-        return (done.stdout + done.stderr).strip()
-
-    def servers(self):
-        return [int(word) for word in self.say("get_server_list").split() if word.isdigit()]
-
-    def logs(self):
-        return {path.name: path.read_text(errors="replace").splitlines()[-14:] for path in sorted(self.log.iterdir())}
-
-    def end(self):
-        said = self.say("quit -t 2", limit=30)
-        try:
-            self.daemon.wait(20)
-        except subprocess.TimeoutExpired:
-            self.daemon.kill()
-        return said
+    _fields_ = [("pid", ctypes.c_uint), ("timeStamp", ctypes.c_ulonglong),
+                *((name, ctypes.c_uint) for name in ("smUtil", "memUtil", "encUtil", "decUtil"))]
 
 
-class Client(channels.Program):
-    """A program of channels_facts.py's under a server."""
-
-    def __init__(self, lab, kind, server, fill="2", prefix=()):
-        changed = (server.environment if server else {}) | {"FILL": fill}
-        before = {name: os.environ.get(name) for name in changed}
-        os.environ.update(changed)
-        try:
-            super().__init__(lab, kind, prefix)
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-class Kept:
-    """Another process's files of the driver's, as long as this is not closed."""
-
-    def __init__(self, pid, paths=("/dev/nvidia-uvm",)):
-        self.process = os.pidfd_open(pid)
-        self.files = []
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                to = os.readlink(f"/proc/{pid}/fd/{name}")
-            except OSError:
-                continue
-            if to in paths:
-                file = libc.syscall(PIDFD_GETFD, self.process, int(name), 0)
-                if file >= 0:
-                    self.files.append((to.endswith("uvm"), file))
-        self.files.sort()
-
-    def wait(self, seconds=15):
-        asked = select.poll()
-        asked.register(self.process, select.POLLIN)
-        return bool(asked.poll(seconds * 1000))
-
-    def close(self, pause_ms=0):
-        """UVM's last, after so long."""
-        begun = time.monotonic()
-        for is_last, file in self.files:
-            if is_last:
-                time.sleep(pause_ms / 1e3)
-            os.close(file)
-        self.files = []
-        os.close(self.process)
-        return (time.monotonic() - begun) * 1e3
+def asked_of_nvml():
+    """By call of NVML its status, and for each process that it names MiB or, of the last call, the per cent of the GPU's time."""
+    nvml, gpu, found = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), {}
+    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(gpu)):
+        raise OSError("no NVML")
+    for name in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3"):
+        count, entries = ctypes.c_uint(64), (Info * 64)()
+        status = getattr(nvml, name)(gpu, ctypes.byref(count), entries)
+        found[name] = status, {one.pid: one.usedGpuMemory >> 20 for one in entries[: 0 if status else count.value]}
+    count, samples = ctypes.c_uint(64), (Sample * 64)()
+    status = nvml.nvmlDeviceGetProcessUtilization(gpu, samples, ctypes.byref(count), ctypes.c_ulonglong(0))
+    found["nvmlDeviceGetProcessUtilization"] = status, {one.pid: one.smUtil for one in samples[: 0 if status else count.value]}
+    nvml.nvmlShutdown()
+    return found
 
 
-class Mortal:
-    """A program of mortal.cu under a server."""
+def smi(*words):
+    return subprocess.run(["nvidia-smi", *words], capture_output=True, text=True).stdout.splitlines()
 
-    def __init__(self, lab, server, memory="device"):
-        environment = os.environ | {"LD_PRELOAD": str(lab.folder / "preload.so"), "CHANNELS_SOCKET": lab.address} | (server.environment if server else {})
-        self.lab = lab
-        self.child = subprocess.Popen([lab.folder / "mortal", memory, "1"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.pid = self.child.pid
-        self.socket, _ = lab.listener.accept()
-        self.socket.settimeout(20)
-        self.socket.recv(4)
-        self.said = self.child.stdout.readline().strip()
-        channels.Program.ask(self, channels.LIST)
 
-    def end(self, how):
-        if how in ("kill", "term", "stop"):
-            signals = {"kill": [signal.SIGKILL], "term": [signal.SIGTERM], "stop": [signal.SIGSTOP, signal.SIGKILL]}[how]
-            for number in signals:
-                self.child.send_signal(number)
-        else:
-            try:
-                self.child.stdin.write(how + "\n")
-                self.child.stdin.flush()
-            except BrokenPipeError:
-                pass
+def used():
+    """MiB of the GPU's memory, with the driver's own."""
+    return int(smi("--query-gpu=memory.used", "--format=csv,noheader,nounits")[0])
 
-    def has_channels(self):
-        """Whether the driver knows one of them: letting it run, which it does, tells."""
-        return any(self.lab.disable_all([one], 0)[0] == 0 for one in zip(self.clients, self.channels))
 
-    def die(self, how, keep, told):
-        """It ends. `keep` says which of its files another process has open meanwhile: `none`; `uvm`, until the driver has taken its channels
-        away; `all`, whose channels root disables as soon as it has ended, and whose files are closed so many ms later, those of UVM's so
-        many ms after the other."""
-        keep, *pauses = keep.split()
-        first, second = map(int, pauses or (0, 0))
-        kept = Kept(self.pid, {"none": (), "uvm": ("/dev/nvidia-uvm",), "all": ("/dev/nvidiactl", "/dev/nvidia-uvm")}[keep])
-        begun = time.monotonic()
-        since = lambda: (time.monotonic() - begun) * 1e3
-        self.end(how)
-        kept.wait(20)
-        told["ending_ms"].append(since())
-        if keep == "uvm":
-            while self.has_channels() and since() < 20000:
-                time.sleep(0.002)
-        elif keep == "all":
-            told["disabled"].append(self.lab.disable(self, 1)[0])
-            time.sleep(first / 1e3)
-        told["gone_ms"].append(since())
-        told["files"].append(len(kept.files))
-        told["closing_ms"].append(kept.close(second))
-        self.child.wait()
-        self.socket.close()
+def users(pid):
+    """Real, effective, saved and that of files."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line for line in lines if line.startswith("Uid")).split()[1:]
+
+
+def parent(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def there(pid):
+    return os.path.exists(f"/proc/{pid}")
 
 
 class Lab(channels.Lab):
+    """What the experiments need, and the experiments."""
+
     def __init__(self, folder):
+        # work.cu, where FILL in the environment says how many blocks a kernel has for each processor.
         sources = folder / "sources"
         shutil.copytree(channels.SOURCES, sources)
         work = (sources / "work.cu").read_text()
-        (sources / "work.cu").write_text(work.replace("processors * 8, threads", 'processors * (getenv("FILL") ? atoi(getenv("FILL")) : 8), threads'))
+        fill = 'processors * (getenv("FILL") ? atoi(getenv("FILL")) : 8), threads'
+        (sources / "work.cu").write_text(work.replace("processors * 8, threads", fill))
         channels.SOURCES = sources
         super().__init__(folder)
         subprocess.run(["nvcc", "-O2", "-arch=native", SOURCES / "mortal.cu", "-o", folder / "mortal", "-lcuda"], check=True)
@@ -195,58 +114,89 @@ class Lab(channels.Lab):
         one.end()
 
     def paces(self, clients, seconds=0.5):
+        """Those of programs with small kernels."""
         return [round(100 * rate / self.small, 1) for rate in channels.rates(clients, seconds)]
 
+    def full(self, program, seconds=0.5):
+        """That of a program whose kernels fill the GPU."""
+        return round(100 * channels.rates([program], seconds)[0] / self.alone[FULL], 1)
+
+    def clients(self, count, server):
+        return [Client(self, SMALL, server) for _ in range(count)]
+
+    def outside(self):
+        """A program without MPS, whose kernels fill the GPU."""
+        return Client(self, FULL, None, fill="8")
+
+    def newcomer(self, server):
+        """A program that begins with the server's variable, makes a context and ends: how many seconds that takes, and what it says."""
+        begun, command = time.monotonic(), [self.folder / "variable", "never", "x", "0"]
+        done = subprocess.run(command, env=os.environ | server.environment, capture_output=True, text=True, timeout=60)
+        return round(time.monotonic() - begun, 2), done.stdout.splitlines()
+
     def identity(self):
+        """Whose the servers are, who may say what to them, and the files of both."""
         found = {}
-        for flags in ((), ("-multiuser-server",)):
+        for name, flags in (("as it is", ()), ("multi-user", ("-multiuser-server",))):
             server = Server(*flags)
-            files = lambda: {path.name: oct(path.lstat().st_mode) for path in sorted(server.pipe.iterdir())}
+
+            def files():
+                return {path.name: oct(path.lstat().st_mode) for path in sorted(server.pipe.iterdir())}
+
             seen = {"files": files()}
             one = Client(self, SMALL, server, prefix=channels.NOBODY)
-            status = lambda pid: next(line for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Uid"))
-            seen["servers"] = {pid: status(pid) for pid in server.servers()}
-            seen["parents"] = [int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) == server.daemon.pid for pid in server.servers()]
+            servers = server.servers()
+            seen["users of the servers"] = [users(pid) for pid in servers]
+            seen["the daemon is their parent"] = [parent(pid) == server.daemon.pid for pid in servers]
             seen["files with a client"] = files()
             seen["pace of another user's client"] = self.paces([one])
             if flags:
                 two = Client(self, SMALL, server)
-                seen["both"] = self.paces([one, two])
+                seen["paces with a client of root's"] = self.paces([one, two])
                 two.end()
-            for line in ("get_server_list", f"get_client_list {server.servers()[0]}", f"terminate_client {server.servers()[0]} {one.pid}", "set_default_active_thread_percentage 10", "quit -f"):
-                seen[f"nobody says: {line}"] = server.say(line, channels.NOBODY)
-            seen["alive"] = server.daemon.poll(), self.paces([one])
-            seen["end"] = one.end(), server.end()
+            lines = {
+                "get_server_list": "get_server_list",
+                "get_client_list SERVER": f"get_client_list {servers[0]}",
+                "terminate_client SERVER CLIENT": f"terminate_client {servers[0]} {one.pid}",
+                "set_default_active_thread_percentage 10": "set_default_active_thread_percentage 10",
+                "quit -f": "quit -f",
+            }
+            for what, line in lines.items():
+                seen[f"nobody says: {what}"] = server.say(line, channels.NOBODY)
+            seen["pids"] = {"servers": servers, "client": one.pid}
+            seen["then"] = {"status of the daemon": server.daemon.poll(), "pace": self.paces([one]), "end": one.end()}
             seen["logs"] = server.logs()
-            found["multi-user" if flags else "as it is"] = seen
+            server.end()
+            found[name] = seen
         return found
 
     def variable(self):
+        """When CUDA reads CUDA_MPS_PIPE_DIRECTORY, and which files are open then."""
         server, found = Server("-multiuser-server"), {}
         for when in ("init", "context", "never"):
-            child = subprocess.Popen([self.folder / "variable", when, server.pipe], stdout=subprocess.PIPE, text=True)
+            child = subprocess.Popen([self.folder / "variable", when, server.pipe, "3"], stdout=subprocess.PIPE, text=True)
             time.sleep(2)
             servers = server.servers()
             listed = server.say(f"get_client_list {servers[0]}").split() if servers else []
-            apps = subprocess.run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"], capture_output=True, text=True).stdout.splitlines()
-            found[when] = {"is a client": str(child.pid) in listed, "pid": child.pid, "clients": listed, "servers": servers, "nvidia-smi": apps, "said": child.communicate()[0].splitlines()}
+            apps = smi("--query-compute-apps=pid,used_memory", "--format=csv,noheader")
+            seen = {"is a client": str(child.pid) in listed, "pid": child.pid, "clients": listed, "servers": servers, "nvidia-smi": apps}
+            found[when] = seen | {"said": child.communicate()[0].splitlines()}
         server.end()
         return found
 
     def memory(self):
-        used = lambda: int(subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True).stdout.split()[0])
+        """What the GPU has in use, with 0 to 3 clients."""
         found = {"nothing": used()}
         one = Client(self, SMALL, None)
         found["a program without MPS"] = used()
         one.end()
-        server = Server("-multiuser-server")
+        server, clients = Server("-multiuser-server"), []
         found["the control daemon"] = used()
-        clients = []
         for count in (1, 2, 3):
-            clients.append(Client(self, SMALL, server))
+            clients += self.clients(1, server)
             found[f"{count} clients"] = used()
-        text = subprocess.run(["nvidia-smi"], capture_output=True, text=True).stdout
-        found["rows"] = [" ".join(line.split()) for line in text.splitlines() if "MiB" in line]
+        rows = [" ".join(line.split()) for line in smi() if "MiB" in line]
+        found["rows"] = [row.replace(f"{self.folder}/", "") for row in rows]
         found["pids"] = {"server": server.servers(), "clients": [one.pid for one in clients]}
         for one in clients:
             one.end()
@@ -255,9 +205,25 @@ class Lab(channels.Lab):
         server.end()
         return found
 
+    def lists(self):
+        """Which processes NVML lists: of a client, a program outside, and the server."""
+        server = Server("-multiuser-server")
+        one, other = Client(self, SMALL, server), self.outside()
+        # Until there are samples of both.
+        time.sleep(2)
+        names = {one.pid: "client", other.pid: "outside"} | {pid: "server" for pid in server.servers()}
+        found = asked_of_nvml()
+        for call, (status, entries) in found.items():
+            found[call] = {"status": status, "entries": {names.get(pid, pid): value for pid, value in entries.items()}}
+        for program in (one, other):
+            program.end()
+        server.end()
+        return found
+
     def log_names(self):
+        """Which process the log of context switches names, while clients come and go."""
         server, found = Server("-multiuser-server"), {}
-        clients = [Client(self, SMALL, server) for _ in range(3)]
+        clients = self.clients(3, server)
         names = {one.pid: f"client {at}" for at, one in enumerate(clients)} | {pid: "server" for pid in server.servers()}
 
         def seen():
@@ -266,195 +232,209 @@ class Lab(channels.Lab):
             records = self.switches.take()
             return {names.get(pid, pid): channels.residency(records, pid) for pid in {record[1] for record in records}}
 
+        def ends(one):
+            one.end()
+            time.sleep(0.3)
+
         found["alone"] = seen()
-        other = Client(self, FULL, None, fill="8")
+        other = self.outside()
         names[other.pid] = "outside"
         found["beside one outside"] = seen(), self.paces(clients)
         for at in (0, 1):
-            clients[at].end()
-            time.sleep(0.3)
+            ends(clients[at])
             found[f"client {at} has gone"] = seen(), self.paces(clients[at + 1 :])
-        late = Client(self, SMALL, server)
+        late, = self.clients(1, server)
         names[late.pid] = "client that came late"
         found["another came"] = seen(), self.paces([clients[2], late])
-        clients[2].end()
-        time.sleep(0.3)
+        ends(clients[2])
         found["that one alone"] = seen(), self.paces([late])
-        # A client that does nothing, and one that comes after all have gone.
-        late.end()
-        time.sleep(0.5)
-        again = Client(self, SMALL, server)
+        ends(late)
+        again, = self.clients(1, server)
         names[again.pid] = "client after all had gone"
         found["anew"] = seen(), self.paces([again])
-        again.end()
-        other.end()
+        for one in (again, other):
+            one.end()
         server.end()
         return found
 
     def slices(self):
         """A client's time slice, asked and set through its own file, beside a program outside."""
         server, found = Server("-multiuser-server"), {}
-        clients, other = [Client(self, SMALL, server) for _ in range(2)], Client(self, FULL, None, fill="8")
+        clients, other = self.clients(2, server), self.outside()
         found["channels"] = [len(one.channels) for one in clients]
-        full = lambda: round(100 * channels.rates([other], 0.5)[0] / self.alone[channels.MIDDLE], 1)
         for slice_us in (None, 500, 8000):
             if slice_us:
                 found[f"set {slice_us}"] = [one.ask(channels.SET_TIMESLICE, slice_us) for one in clients]
                 found[f"asked {slice_us}"] = [one.ask(channels.GET_TIMESLICE, slice_us)[0] for one in clients]
-            found[f"paces {slice_us}"] = self.paces(clients), full()
+            found[f"paces {slice_us}"] = self.paces(clients), self.full(other)
         for one in (*clients, other):
             one.end()
         server.end()
         return found
 
     def hold(self):
-        """All clients of a server are held in turn with a program outside; then one alone."""
+        """All clients of a server are held in turn with a program outside; then one of them alone."""
         server, found = Server("-multiuser-server"), {}
-        clients, other = [Client(self, SMALL, server) for _ in range(3)], Client(self, FULL, None, fill="8")
-        pairs = [(one, list(zip(one.clients, one.channels))) for one in clients]
-        found["channels"] = [len(own) for _, own in pairs]
-        if not all(own for _, own in pairs):
+        clients, other = self.clients(3, server), self.outside()
+        theirs, outsides = [list(zip(one.clients, one.channels)) for one in clients], list(zip(other.clients, other.channels))
+        found["channels"] = [len(own) for own in theirs]
+        if not all(theirs):
             return found
-        full = lambda seconds=0.4: round(100 * channels.rates([other], seconds)[0] / self.alone[channels.MIDDLE], 1)
-        before, costs = other[channels.DONE], []
-        worked, begun = [one[channels.DONE] for one in clients], time.monotonic()
-        theirs = list(zip(other.clients, other.channels))
+        programs, costs = (*clients, other), []
+        before, begun = [one[channels.DONE] for one in programs], time.monotonic()
         while time.monotonic() - begun < 2:
-            for off in (1, 0):
+            for are_off in (1, 0):
                 start = time.monotonic()
-                self.disable_all(theirs, 1 - off)
-                for _, own in pairs:
-                    self.disable_all(own, off)
+                self.disable_all(outsides, 1 - are_off)
+                for own in theirs:
+                    self.disable_all(own, are_off)
                 costs.append((time.monotonic() - start) * 1e6)
                 time.sleep(0.005)
-        self.disable_all(theirs, 0)
-        elapsed = time.monotonic() - begun
-        found["turns of 5 ms"] = {"clients": [round(100 * (one[channels.DONE] - was) / elapsed / self.small, 1) for one, was in zip(clients, worked)], "outside": round(100 * (other[channels.DONE] - before) / elapsed / self.alone[channels.MIDDLE], 1), "call_us": channels.ordered(costs)}
-        found["all run"] = self.paces(clients), full()
-        self.disable_all(pairs[0][1], 1)
+        self.disable_all(outsides, 0)
+        elapsed, alone = time.monotonic() - begun, [*[self.small] * len(clients), self.alone[FULL]]
+        *paces, last = [round(100 * (one[channels.DONE] - was) / elapsed / rate, 1) for one, was, rate in zip(programs, before, alone)]
+        found["turns of 5 ms"] = {"clients": paces, "outside": last, "call_us": channels.ordered(costs)}
+        found["all run"] = self.paces(clients), self.full(other)
+        self.disable_all(theirs[0], 1)
         time.sleep(0.02)
-        found["the first held"] = self.paces(clients), full()
-        self.disable_all(pairs[0][1], 0)
-        for one in (*clients, other):
+        found["the first held"] = self.paces(clients), self.full(other)
+        self.disable_all(theirs[0], 0)
+        for one in programs:
             one.end()
         server.end()
         return found
 
-    def deaths(self, kinds=DEATHS, rounds=7):
-        """Each of four ends: how, where its memory is, which of its files are kept. How often two others died, and how slow they were."""
-        found, server, others = {}, None, []
-        for how, memory, keep in kinds:
-            told, died, least = {name: [] for name in ("ending_ms", "gone_ms", "closing_ms", "files", "disabled")}, 0, []
-            for _ in range(rounds if keep != "none" else 1):
-                if not others or any(one.child.poll() is not None for one in others):
-                    if server:
-                        server.end()
-                    server = Server("-multiuser-server")
-                    others = [Client(self, SMALL, server) for _ in range(2)]
-                    alone = min(self.paces(others, 0.3))
-                four = [Mortal(self, server, memory) for _ in range(4)]
-                before = min(self.paces(others, 0.2))
-                dying = []
-                for one in four:
-                    dying.append(threading.Thread(target=one.die, args=(how, keep, told)))
-                    dying[-1].start()
-                    time.sleep(0.1)
-                meanwhile = []
-                while any(one.is_alive() for one in dying):
-                    meanwhile.append(min(self.paces(others, 0.05)))
-                time.sleep(0.2)
-                after = min(self.paces(others, 0.2))
-                if any(one.child.poll() is not None for one in others) or after == 0:
-                    died += 1
-                    for other in others:
-                        other.child.kill()
-                        other.child.wait()
-                least.append((alone, before, min(meanwhile, default=None), after))
-            name = f"{how}, {memory}, {keep}"
-            found[name] = {"deaths": len(told["files"]), "rounds in which others died": died, "files": sorted(set(told["files"])), "disabled": sorted(set(told["disabled"])), "paces alone, before, the least of 50 ms, after": least} | {key: channels.ordered(told[key]) for key in ("ending_ms", "gone_ms", "closing_ms")}
-            print(name, json.dumps(found[name]), flush=True)
-        for one in others:
-            one.child.kill()
-        server.end()
-        return found
-
-    def deaths_outside(self):
-        """The same without a server: how long an end takes."""
-        told = {name: [] for name in ("ending_ms", "gone_ms", "closing_ms", "files", "disabled")}
-        for one in [Mortal(self, None) for _ in range(4)]:
-            one.die("kill", "none", told)
-        return channels.ordered(told["ending_ms"])
-
     def faults(self):
-        """One client writes to an illegal address. What is told, and when a new client can begin, while the others stay."""
+        """One client writes to an illegal address. What is told, and when a new client can begin: the others end, or stay."""
         found = {}
         for stay in (False, True):
             server = Server("-multiuser-server")
-            others = [Mortal(self, server) for _ in range(2)]
-            one = Mortal(self, server)
-            one.end("fault")
-            seen = {"said": one.child.communicate()[0].split("\n"), "status of the others": [other.child.poll() for other in others]}
-            if not stay:
+            others, one = [Mortal(self, server) for _ in range(2)], Mortal(self, server)
+
+            def others_end():
                 for other in others:
                     other.child.kill()
-                    other.child.wait()
-            begun = time.monotonic()
+                    other.child.communicate()
+
+            one.end("fault")
+            seen = {"said": one.child.communicate()[0].splitlines(), "status of the others": [other.child.poll() for other in others]}
+            if not stay:
+                others_end()
+            begun, seen["newcomers: when, how long, what it says"] = time.monotonic(), []
             for _ in range(4):
-                new = subprocess.run([self.folder / "variable", "never", "x"], env=os.environ | server.environment, capture_output=True, text=True, timeout=60)
-                seen.setdefault("new ones", []).append((round(time.monotonic() - begun, 2), [line for line in new.stdout.splitlines() if "ms" not in line]))
-                if "cuDevicePrimaryCtxRetain: 0" in new.stdout:
+                when, (took, said) = round(time.monotonic() - begun, 2), self.newcomer(server)
+                seen["newcomers: when, how long, what it says"].append((when, took, said))
+                if "cuDevicePrimaryCtxRetain: 0" in said:
                     break
+                time.sleep(3)
+            servers = server.servers()
+            seen["status of the servers"] = [server.say(f"get_server_status {pid}") for pid in servers]
+            others_end()
+            seen["after the others ended"] = self.newcomer(server)
+            seen["by the same server"] = server.servers() == servers
             seen["logs"] = server.logs()
-            seen["servers"] = server.servers(), server.say(f"get_server_status {(server.servers() or [0])[0]}")
-            for other in others:
-                other.child.kill()
-            begun = time.monotonic()
-            again = subprocess.run([self.folder / "variable", "never", "x"], env=os.environ | server.environment, capture_output=True, text=True, timeout=60)
-            seen["after the others ended"] = round(time.monotonic() - begun, 2), again.stdout.splitlines()
             server.end()
             found["others stay" if stay else "others end"] = seen
         return found
 
     def ends_of_the_server(self):
-        """The control daemon is killed; then the server is."""
+        """The control daemon is killed, another one starts in its place, and the server is killed."""
         found, server = {}, Server("-multiuser-server")
-        clients = [Client(self, SMALL, server) for _ in range(2)]
-        pids = server.servers()
+        clients, pids = self.clients(2, server), server.servers()
         server.daemon.kill()
         server.daemon.wait()
         time.sleep(0.5)
-        found["the daemon is killed"] = {"paces": self.paces(clients), "server there": [os.path.exists(f"/proc/{pid}") for pid in pids]}
-        new = subprocess.run([self.folder / "variable", "never", "x"], env=os.environ | server.environment, capture_output=True, text=True, timeout=60)
-        found["a new one"] = new.stdout.splitlines()
-        again = Server.__new__(Server)
-        again.__dict__.update(server.__dict__)
-        again.daemon = subprocess.Popen(["nvidia-cuda-mps-control", "-f", "-multiuser-server"], env=os.environ | server.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        found["the daemon is killed"] = {"paces": self.paces(clients), "server there": [there(pid) for pid in pids]}
+        found["a newcomer"] = self.newcomer(server)
+        server.begin("-multiuser-server")
         time.sleep(1)
-        found["a daemon anew"] = {"alive": again.daemon.poll(), "servers": again.servers(), "paces": self.paces(clients)}
-        for pid in pids:
-            if os.path.exists(f"/proc/{pid}"):
-                os.kill(pid, signal.SIGKILL)
+        found["a daemon anew"] = {"status": server.daemon.poll(), "servers": server.servers(), "paces": self.paces(clients)}
+        for pid in filter(there, pids):
+            os.kill(pid, signal.SIGKILL)
         time.sleep(1)
-        found["the server is killed"] = {"alive": [one.child.poll() for one in clients], "paces": self.paces(clients)}
+        found["the server is killed"] = {"status of the clients": [one.child.poll() for one in clients], "paces": self.paces(clients)}
         found["ends"] = [one.end() for one in clients]
-        again.end()
+        server.end()
         return found
 
     def many(self):
         """How many clients there can be."""
-        server, all_of_them, found = Server("-multiuser-server"), [], {}
-        for count in range(1, 72):
-            child = subprocess.Popen([self.folder / "variable", "never", "x"], env=os.environ | server.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-            all_of_them.append(child)
+        server, programs, tally = Server("-multiuser-server"), [], {}
+        for _ in range(71):
+            programs.append(subprocess.Popen([self.folder / "variable", "never", "x", "3"], env=os.environ | server.environment,
+                                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True))
             time.sleep(0.03)
-        said = [child.communicate()[0].splitlines() for child in all_of_them]
-        tally = {}
-        for lines in said:
-            key = " ".join(line for line in lines if "ms" not in line)
-            tally[key] = tally.get(key, 0) + 1
-        found["of 71"] = tally
+        for program in programs:
+            said = " ".join(line for line in program.communicate()[0].splitlines() if "ms" not in line)
+            tally[said] = tally.get(said, 0) + 1
         server.end()
+        return {f"of {len(programs)}": tally}
+
+    def deaths(self):
+        """Clients with work queued end. How often two others died with them, how slow these were, and how long it took."""
+        found, server, others, alone = {}, None, [], 0
+        for how, memory, keep in DEATHS:
+            told, paces, died = nothing_told(), [], 0
+            # Without any file kept, one round has been enough each time.
+            for _ in range(1 if keep == "none" else ROUNDS):
+                if not others:
+                    server = Server("-multiuser-server")
+                    others = self.clients(2, server)
+                    alone = min(self.paces(others, 0.3))
+                seen = self.round_of_deaths(server, others, (how, memory, keep), told)
+                paces.append((alone, *seen))
+                if seen[-1] == 0 or any(one.child.poll() is not None for one in others):
+                    died += 1
+                    self.end_all(server, others)
+                    others = []
+            name = f"{how}, {memory}, {keep}"
+            found[name] = {"deaths": len(told["files"]), "rounds": len(paces), "rounds in which others died": died}
+            found[name] |= {key: sorted(set(told[key])) for key in ("files", "disabled")}
+            found[name] |= {key: channels.ordered(told[key]) for key in ("ending_ms", "gone_ms", "closing_ms")}
+            found[name]["paces alone, before, the least of 50 ms, after"] = paces
+            print(name, json.dumps(found[name]), flush=True)
+        if others:
+            self.end_all(server, others)
         return found
+
+    def round_of_deaths(self, server, others, kind, told):
+        """Some end, 0.1 s after each other. The least pace of the others before, in each 50 ms after the last one's end, and after."""
+        how, memory, keep = kind
+        mortals = [Mortal(self, server, memory) for _ in range(ENDS)]
+        before, meanwhile, dying = min(self.paces(others, 0.2)), [], []
+        for one in mortals:
+            dying.append(threading.Thread(target=one.die, args=(how, keep, told), daemon=True))
+            dying[-1].start()
+            time.sleep(0.1)
+        while any(one.is_alive() for one in dying):
+            meanwhile.append(min(self.paces(others, 0.05)))
+        time.sleep(0.2)
+        return before, min(meanwhile, default=None), min(self.paces(others, 0.2))
+
+    def end_all(self, server, clients):
+        for one in clients:
+            one.child.kill()
+            one.child.communicate()
+            one.socket.close()
+        server.end()
+
+    def deaths_outside(self):
+        """The same without a server: how long an end takes."""
+        told = nothing_told()
+        for one in [Mortal(self, None) for _ in range(ENDS)]:
+            one.die("kill", "none", told)
+        return channels.ordered(told["ending_ms"])
+
+
+def nothing_told():
+    """What Mortal.die fills."""
+    return {name: [] for name in ("ending_ms", "gone_ms", "closing_ms", "files", "disabled")}
+
+
+EXPERIMENTS = (
+    "identity", "variable", "memory", "lists", "log_names", "slices", "hold", "faults", "ends_of_the_server", "many", "deaths",
+    "deaths_outside",
+)
 
 
 def main():
@@ -464,18 +444,19 @@ def main():
     file = given.out / "gpu-packs-facts.json"
     kept = json.loads(file.read_text())["experiments"] if file.exists() else {}
     result = {"machine": machine(), "experiments": kept}
-    for name in ("identity", "variable", "memory", "log_names", "slices", "hold", "faults", "ends_of_the_server", "many", "deaths", "deaths_outside"):
+    for name in EXPERIMENTS:
         if given.only and name not in given.only:
             continue
         begun = time.monotonic()
         try:
             kept[name] = getattr(lab, name)()
         except Exception as error:
-            import traceback
-            kept[name] = {"failed": traceback.format_exc()[-1500:]}
+            # The other experiments do not need it.
+            kept[name] = {"failed": repr(error)}
         print(name, round(time.monotonic() - begun, 1), json.dumps(kept[name]), flush=True)
+        # After each, so that nothing is lost.
         file.write_text(json.dumps(result, indent=1) + "\n")
-    os._exit(0)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 pub(crate) mod cells;
 mod clock;
 pub(crate) mod elf;
+mod environment;
 mod error;
 mod file;
 mod futex;
@@ -22,6 +23,7 @@ mod sys;
 mod thread;
 
 pub(crate) use clock::{Exact, milliseconds, nanoseconds, nap, now, pause};
+pub(crate) use environment::Variable;
 pub(crate) use error::{Errno, Error};
 pub(crate) use file::{File, inode};
 pub(crate) use futex::{Held, Lock, wait_until_changed, wake_all};
@@ -37,5 +39,7 @@ pub(crate) use socket::{ask, is_listening};
 pub(crate) use softmig_policy::node::fixed_str;
 #[cfg(panic = "abort")]
 pub(crate) use sys::abort;
+#[cfg(test)]
+pub(crate) use sys::is_so_in_a_child;
 pub(crate) use sys::{map_over, unmap, variable};
 pub(crate) use thread::{Thread, name_thread, start_thread};

@@ -34,9 +34,10 @@ mod settings;
 mod socket;
 mod steering;
 mod switch_log;
+mod tenancy;
 mod tenant;
 
-pub use authorizer::{Admission, Authorizer, Client, GatedJob, Jobs};
+pub use authorizer::{Admission, Authorizer, Client, GatedJob, Jobs, PackedJob};
 pub use borrower::borrow;
 pub use settings::{GpuId, OWN_PROGRAM, Settings, uuid};
 pub use steering::Unseated;
@@ -44,6 +45,8 @@ pub use tenant::{Account, Member, NotSteered, Seats, Sharing, Tenant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use softmig_node::node::Node;
+use softmig_policy::node::job_conf::Uuid;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -53,7 +56,10 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::jobs::confs::Confs;
+use crate::packs::Packs;
 use crate::schedule::Job;
+use authorizer::pack_of;
 use closer::Closer;
 use gpu::{Gpu, spawn};
 use gpus::Gpus;
@@ -91,11 +97,16 @@ impl Arbiter {
             let gpus = Arc::clone(&gpus);
             prover::start(node, settings.clone(), gpus)
         });
+        let packs = settings.node.as_ref();
+        let packs = packs.map(|node| Arc::new(Packs::new(node, OWN_PROGRAM)));
+        if let (Some(packs), Some(node)) = (&packs, &settings.node) {
+            end_packs(packs, node.clone())?;
+        }
         let mut server = Server::new(
             (listener, closer),
             settings,
             authorizer,
-            (Arc::clone(&gpus), Arc::clone(&refusals)),
+            (Arc::clone(&gpus), Arc::clone(&refusals), packs),
             Arc::clone(&end),
         )?;
         let server = Some(spawn("server", move || server.serve())?);
@@ -138,6 +149,32 @@ impl Arbiter {
     }
 }
 
+/// Ends the servers of packs whose jobs are over, as long as there are others.
+fn end_packs(packs: &Arc<Packs>, node: Node) -> io::Result<()> {
+    const EVERY: Duration = Duration::from_secs(5);
+    let packs = Arc::downgrade(packs);
+    let look = move || {
+        while let Some(packs) = packs.upgrade() {
+            // A conf that cannot be read may be of any pack.
+            if let Ok(confs) = Confs::read(&node) {
+                packs.round(|gpu, id| {
+                    let mut confs = confs.jobs.values();
+                    confs.any(|conf| match conf {
+                        Ok(conf) => {
+                            let mut gpus = conf.gpus.iter().map(Uuid::as_str);
+                            pack_of(conf) == Some(id) && gpus.any(|its| its == gpu)
+                        }
+                        Err(_) => true,
+                    })
+                });
+            }
+            drop(packs);
+            std::thread::sleep(EVERY);
+        }
+    };
+    spawn("packs", look).map(drop)
+}
+
 /// Asks the arbiter at this socket whether it is there. Takes at most twice `patience`.
 pub fn check(socket: &Path, patience: Duration) -> io::Result<()> {
     ask_nothing(socket, patience)
@@ -170,7 +207,6 @@ fn allow_many_files() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_node::node::Node;
     use softmig_node::proofs::{Failed, Key, Proof, Proofs, path};
 
     /// A node with a GPU, of which this was measured.

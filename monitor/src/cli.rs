@@ -1,6 +1,7 @@
 //! The options of `softmig-monitor`.
 
 use clap::Parser;
+use std::path::PathBuf;
 
 /// Divides the time of this node's GPUs among their jobs, and measures from outside how much GPU memory each job has.
 ///
@@ -25,6 +26,9 @@ pub struct Cli {
     /// Ask the driver through other processes' files: the daemon calls this
     #[arg(long, hide = true)]
     pub borrow: bool,
+    /// Have an MPS server in this folder, and keep files of its clients: the daemon calls this
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    pub pack: Option<PathBuf>,
     /// Keep a GPU busy as a process of this user: --prove calls this
     #[arg(long, hide = true, value_name = "USER")]
     pub prove_load: Option<u32>,

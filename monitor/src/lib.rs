@@ -6,6 +6,7 @@
 //! - [`jobs`]: which jobs there are, and whose a process is.
 //! - [`schedule`]: decides which job gets a GPU, and when.
 //! - [`gate`]: which processes may open GPUs.
+//! - [`packs`]: MPS servers for jobs that run at the same time, and what must outlive their processes.
 //! - [`arbiter`]: speaks with the processes of jobs, and steers GPUs as [`schedule`] decides.
 //! - [`measure`]: what each job has on the node's GPUs.
 //! - [`enforce`]: ends what got past the library, when the administrator says so.
@@ -22,6 +23,7 @@ pub mod gate;
 pub mod jobs;
 pub mod measure;
 pub mod notify;
+pub mod packs;
 pub mod schedule;
 pub mod usage;
 pub mod watch;

@@ -12,6 +12,7 @@ use softmig_monitor::enforce::tally::Tally;
 use softmig_monitor::gate::{self, Keeper};
 use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
+use softmig_monitor::packs;
 use softmig_monitor::usage::{Shared, socket};
 use softmig_monitor::watch::Watch;
 use softmig_node::dir::Dir;
@@ -41,7 +42,12 @@ fn main() -> ExitCode {
     if let Some(user) = cli.prove_load {
         softmig_proof::load(user);
     }
-    let done = if cli.borrow {
+    let done = if let Some(folder) = cli.pack {
+        log::start(c"softmig-monitor", None);
+        let done = packs::supervise(&folder).context("having an MPS server");
+        log::finish();
+        done.map(|()| ExitCode::SUCCESS)
+    } else if cli.borrow {
         let done = arbiter::borrow().context("borrowing files");
         done.map(|()| ExitCode::SUCCESS)
     } else if let Some(uuid) = cli.prove {

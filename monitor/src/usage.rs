@@ -1,13 +1,11 @@
 //! The usage of the node's GPUs, for users, administrators and what they look at it with ([`softmig_usage::Node`]).
 //!
 //! [`books`] adds up what the other rooms know, and keeps it until a job's conf goes. [`mod@ledger`] reads what the library says of a job's
-//! memory. [`files`] has the last figures on disk: for each job's user, and for the monitor that comes after this one. [`acl`] lets one
-//! user or group read what is root's, [`notices`] says what is new, and
-//! [`socket`] tells all to those who ask.
+//! memory. [`files`] has the last figures on disk: for each job's user, and for the monitor that comes after this one. [`notices`] says
+//! what is new, and [`socket`] tells all to those who ask.
 
 #![forbid(unsafe_code)]
 
-pub mod acl;
 pub mod books;
 #[cfg(test)]
 mod cost_tests;

@@ -141,6 +141,7 @@ impl Node {
             uid,
             share,
             mode,
+            pack: None,
         };
         self.door.0.lock().unwrap().insert(pid, admission);
     }
@@ -238,6 +239,7 @@ pub fn be_an_arbiter(socket: PathBuf) {
                 uid: client.uid,
                 share: Share::new(1, 2).unwrap(),
                 mode: Mode::SOFT,
+                pack: None,
             })
         }
 

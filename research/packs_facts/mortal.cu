@@ -1,11 +1,12 @@
-// A program that dies with work queued, told how by a line on standard input.
+// A program that ends with work queued, told how by a line on standard input.
 //
 //     mortal MEMORY [FILL]
 //
-// MEMORY is where its kernels write: device, pool, mapped (pages of the host), managed, vmm. Each kernel takes 20 ms. FILL is how many
-// blocks it has for each processor. A line then says how it ends: exit, _exit, fault (an illegal address on the GPU), crash, abort,
-// throw (a Python program's way: an exception ends it), reset (cudaDeviceReset first), wait (it waits for a signal), fork (a child
-// stays for 3 s, and it ends), exec (it becomes another program).
+// MEMORY is where its kernels write: device, pool (cudaMallocAsync), vmm (cuMemCreate), mapped (pages of the host) or managed. Each of
+// its 150 kernels takes 20 ms. FILL is how many blocks a kernel has for each processor: 2 unless it says otherwise. It says `up`, reads
+// how it is to end, and does: exit, _exit, crash (an address that it has not), abort, throw (an exception ends it), reset
+// (cudaDeviceReset, then exit), fork (a child stays for 3 s, and it ends), exec (it becomes another program), fault (an illegal
+// address on the GPU). At any other word it waits for a signal.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <cstdio>

@@ -1,9 +1,9 @@
 // When does CUDA read CUDA_MPS_PIPE_DIRECTORY, and when does it open its files?
 //
-//     variable WHEN DIRECTORY
+//     variable WHEN DIRECTORY SECONDS
 //
-// WHEN is init (the variable is there in cuInit alone), context (only while the context is made) or never. It prints what is open at
-// each step, and stays for 3 s.
+// WHEN is init (the variable is there in cuInit alone), context (only while the context is made) or never: then it has what its
+// environment has. It prints what is open after each step, and stays for SECONDS.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -42,6 +42,8 @@ static void show(const char *step, double ms) {
         ssize_t length = readlink(path, to, sizeof to - 1);
         if (length < 0) continue;
         to[length] = 0;
+        // A socket's number says nothing.
+        to[strcspn(to, ":")] = 0;
         if (strstr(to, "nvidia") || strstr(to, "socket") || strstr(to, "mps")) printf(" %s", to);
     }
     closedir(folder);
@@ -50,7 +52,7 @@ static void show(const char *step, double ms) {
 }
 
 int main(int count, char **words) {
-    if (count < 3) return 2;
+    if (count < 4) return 2;
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
     if (!cuda) return 3;
     int (*init)(unsigned) = (int (*)(unsigned))dlsym(cuda, "cuInit");
@@ -66,6 +68,6 @@ int main(int count, char **words) {
     printf("cuDevicePrimaryCtxRetain: %d\n", retain(&context, 0));
     if (!strcmp(words[1], "context")) environ = before;
     show("with a context", now_ms() - begun);
-    sleep(3);
+    sleep(atoi(words[3]));
     return 0;
 }

@@ -11,7 +11,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 pub type Handle = u32;
 
 /// Where the driver's devices are.
-const DEVICES: &str = "/dev";
+pub(crate) const DEVICES: &str = "/dev";
 
 /// Why the driver does not do what it was told.
 #[derive(Debug, thiserror::Error)]

@@ -16,12 +16,14 @@
 mod abi;
 mod call;
 mod clock;
+mod files;
 mod group;
 mod log;
 mod switch;
 
 pub use call::{Error, ErrorKind, Handle};
 pub use clock::now;
+pub use files::{Files, files_of, has_control};
 pub use group::{Group, set_time_slice, time_slice};
 pub use switch::{Reading, Switch};
 

@@ -33,6 +33,7 @@ const LOOKUPS: [&str; 3] = ["dlsym", "dlvsym", "ioctl"];
 
 /// The functions of libc that the library may call, and what for.
 const LIBC: &[(&str, &str)] = &[
+    ("__environ", "a variable for the driver alone"),
     ("__errno_location", "what was wrong with a system call"),
     ("bcmp", "written by the compiler"),
     ("dl_iterate_phdr", "where glibc's own dlsym lies"),

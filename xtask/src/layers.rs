@@ -35,8 +35,8 @@ const CRATES: &[Layers] = &[
     Layers {
         src: "monitor/src",
         rooms: &[
-            "cli", "jobs", "gate", "schedule", "arbiter", "measure", "enforce", "usage", "notify",
-            "watch",
+            "cli", "jobs", "gate", "schedule", "packs", "arbiter", "measure", "enforce", "usage",
+            "notify", "watch",
         ],
         largest_circle: 1,
     },

@@ -5,12 +5,16 @@ use softmig_driver_sys::nvml::{NVML_SUCCESS, nvmlReturn_t};
 
 use crate::driver::cuda::CUDA;
 use crate::driver::nvml::NVML;
-use crate::identity::{admission, neighbour_search};
+use crate::identity::{admission, neighbour_search, pack};
 
-/// Asks to be admitted to the GPUs where that is needed, calls the driver's, then looks who else is on this process's GPUs, if its limits depend on that.
-pub(super) fn init(call: impl FnOnce() -> CUresult) -> CUresult {
+/// Asks to be admitted to the GPUs where that is needed, and to be in the pack of a job that is in one. Calls the driver's, then
+/// looks who else is on this process's GPUs, if its limits depend on that.
+pub(super) fn init(call: impl Fn() -> CUresult) -> CUresult {
     admission::ask_once();
-    let result = CUDA.initialize(CUDA_SUCCESS, call);
+    let pack = pack::enter();
+    let result = CUDA.initialize(CUDA_SUCCESS, || pack.initialize(&call));
+    let result = pack.keep(result);
+    drop(pack);
     if result == CUDA_SUCCESS {
         neighbour_search::look_once();
     }

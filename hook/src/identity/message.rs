@@ -48,6 +48,10 @@ pub(crate) enum Message<'a> {
     NotKeptAway(&'a [u8]),
     /// The monitor did not let it through the device gate.
     NotAdmitted(Error),
+    /// It is not in its user's pack.
+    NotInPack(Outside),
+    /// It is, and the monitor does not see to its end.
+    NotKept(Error),
     /// There was no room for a request.
     OutOfMemory(&'a Request<'a>),
     /// The GPU has not what the job may have.
@@ -71,6 +75,15 @@ pub(crate) enum Why<'a> {
     SecondCopy,
     /// This library comes before softmig's.
     HiddenBy(&'a [u8]),
+}
+
+/// Why a process is not in its user's pack.
+#[derive(Clone, Copy)]
+pub(crate) enum Outside {
+    /// The monitor does not put it there, or there is no memory.
+    Refused(Error),
+    /// The pack's MPS server does not take it: CUDA's error.
+    NotTaken(u32),
 }
 
 /// A request for which there was no room. Figures are in units of the ledger.
@@ -116,7 +129,8 @@ impl Message<'_> {
             | Self::LimitedAsNeighbours
             | Self::LimitedByVariables
             | Self::LimitedAs(_)
-            | Self::NoNeighbours => Level::Info,
+            | Self::NoNeighbours
+            | Self::NotInPack(_) => Level::Info,
             Self::OutOfMemory(Request {
                 is_first: false, ..
             })
@@ -125,6 +139,7 @@ impl Message<'_> {
             Self::Refused { .. }
             | Self::NotKeptAway(_)
             | Self::NotAdmitted(_)
+            | Self::NotKept(_)
             | Self::OutOfMemory(_)
             | Self::Missing(_)
             | Self::NoAccount(_) => Level::Error,
@@ -185,6 +200,22 @@ impl Message<'_> {
                 line.push(b"softmig-monitor did not admit this process through the device gate, so the GPU stays closed for it");
                 push_error(line, b" (error ", error.0);
                 line.push(b"): does the monitor run, and is /var/run/softmig there?");
+            }
+            Self::NotInPack(why) => {
+                line.push(b"this process is not in its user's pack, and has the GPU in turns with it (");
+                match why {
+                    Outside::Refused(error) => push_error(line, b"error ", error.0),
+                    Outside::NotTaken(error) => {
+                        line.push(b"CUDA's error ");
+                        line.push_number(error.into(), 1);
+                    }
+                }
+                line.push(b")");
+            }
+            Self::NotKept(error) => {
+                line.push(b"this process gets no GPU: its end would end the other processes of its user's pack, and softmig-monitor does not prevent that");
+                push_error(line, b" (error ", error.0);
+                line.push(b"): does the monitor run?");
             }
             Self::OutOfMemory(request) => request.write(line, observes),
             Self::Missing(missing) => missing.write(line),

@@ -83,6 +83,11 @@ examples! { messages: Message<'static> {
     ],
     Message::NotKeptAway(_) => [Message::NotKeptAway(LIBRARY)],
     Message::NotAdmitted(_) => [Message::NotAdmitted(Error(libc::EACCES))],
+    Message::NotInPack(_) => [
+        Message::NotInPack(Outside::Refused(Error(libc::ECONNREFUSED))),
+        Message::NotInPack(Outside::NotTaken(805)),
+    ],
+    Message::NotKept(_) => [Message::NotKept(Error(libc::ECONNREFUSED))],
     Message::OutOfMemory(_) => [
         Message::OutOfMemory(request(true, Some("l40s.2"))),
         Message::OutOfMemory(request(false, None)),

@@ -81,10 +81,12 @@ fn peer(socket: &File) -> Result<libc::ucred, Error> {
 fn receive(socket: &File, answer: &mut [u8]) -> Result<Option<File>, Error> {
     let (got, file) = sys::receive(socket.0, answer)?;
     let file = file.map(File);
-    if got != answer.len() {
-        return Err(Error(libc::EBADMSG));
+    match got {
+        // It ended before it answered.
+        0 => Err(Error(libc::ECONNRESET)),
+        got if got == answer.len() => Ok(file),
+        _ => Err(Error(libc::EBADMSG)),
     }
-    Ok(file)
 }
 
 impl File {

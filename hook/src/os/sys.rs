@@ -199,6 +199,25 @@ pub(crate) fn ticks() -> u64 {
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("no clock for this processor yet: add its `ticks`");
 
+/// Whether a test says so in the child of a fork, which has the memory and the environment for itself.
+#[cfg(test)]
+pub(crate) fn is_so_in_a_child(test: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child is a copy of this thread alone. glibc lets it allocate, and it asks no other lock.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // A test that panics says no. Its copy of this thread must not go on.
+        let test = std::panic::AssertUnwindSafe(test);
+        let is_so = std::panic::catch_unwind(test).unwrap_or(false);
+        let status = c_int::from(!is_so);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = -1;
+    // SAFETY: writes to a place of this function's.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    status == 0
+}
+
 /// Ends the process.
 #[cfg(panic = "abort")]
 pub(crate) fn abort() -> ! {

@@ -1,14 +1,13 @@
-//! Processes that ask to be let through the device gate.
+//! Processes that ask to be let through the device gate, or into their pack.
 //!
-//! To look at a process's memory may take as long as the process likes, so threads do that: as many for each job as it takes
-//! to keep its processes from waiting for each other. A job whose processes hold them up holds up its own alone.
+//! To look at a process's memory or its files may take as long as the process likes, so threads do that: as many for each job as it
+//! takes to keep its processes from waiting for each other. A job whose processes hold them up holds up its own alone.
 
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::warn;
 
-use super::authorizer::Client;
 use super::connections::Connection;
 use super::gpu::spawn;
 use super::socket::answer;
@@ -19,49 +18,38 @@ const THREADS: usize = 4;
 /// How many of a job's processes wait for them.
 const MOST_WAITING: usize = 256;
 
-/// Admits a process, or says why not.
-pub(super) type Admit = Arc<dyn Fn(Client) -> Result<(), Errno> + Send + Sync>;
+/// Answers a process.
+pub(super) type Answer = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The questions that are not answered yet.
+#[derive(Default)]
 pub(super) struct Admissions {
-    admit: Option<Admit>,
     jobs: Arc<Mutex<HashMap<Job, Queue>>>,
 }
 
 #[derive(Default)]
 struct Queue {
     threads: usize,
-    waiting: VecDeque<Connection>,
+    waiting: VecDeque<(Connection, Answer)>,
 }
 
 impl Admissions {
-    pub(super) fn new(admit: Option<Admit>) -> Self {
-        Self {
-            admit,
-            jobs: Arc::default(),
-        }
-    }
-
-    /// A process of this job asks.
-    pub(super) fn ask(&self, job: Job, connection: Connection) {
-        let Some(admit) = self.admit.clone() else {
-            let _ = answer(&connection.socket, Ok(None));
-            return;
-        };
+    /// A process of this job asks, and is answered by that.
+    pub(super) fn ask(&self, job: Job, connection: Connection, by: Answer) {
         let mut jobs = lock(&self.jobs);
         let queue = jobs.entry(job).or_default();
         if queue.waiting.len() >= MOST_WAITING {
             let _ = answer(&connection.socket, Err(Errno::AGAIN));
             return;
         }
-        queue.waiting.push_back(connection);
+        queue.waiting.push_back((connection, by));
         if queue.threads == THREADS {
             return;
         }
         queue.threads += 1;
         drop(jobs);
         let jobs = Arc::clone(&self.jobs);
-        if let Err(error) = spawn("admission", move || serve(&jobs, job, &admit)) {
+        if let Err(error) = spawn("admission", move || serve(&jobs, job)) {
             warn!(
                 "processes of job {} are not admitted to its GPUs: {error}",
                 job.0
@@ -76,20 +64,19 @@ fn lock(jobs: &Mutex<HashMap<Job, Queue>>) -> MutexGuard<'_, HashMap<Job, Queue>
 }
 
 /// Answers a job's processes until none waits.
-fn serve(jobs: &Mutex<HashMap<Job, Queue>>, job: Job, admit: &Admit) {
-    while let Some(connection) = next(jobs, job) {
-        let admitted = admit(connection.client);
-        let _ = answer(&connection.socket, admitted.map(|()| None));
+fn serve(jobs: &Mutex<HashMap<Job, Queue>>, job: Job) {
+    while let Some((connection, by)) = next(jobs, job) {
+        by(&connection);
     }
 }
 
-fn next(jobs: &Mutex<HashMap<Job, Queue>>, job: Job) -> Option<Connection> {
+fn next(jobs: &Mutex<HashMap<Job, Queue>>, job: Job) -> Option<(Connection, Answer)> {
     let mut jobs = lock(jobs);
-    let connection = jobs.get_mut(&job)?.waiting.pop_front();
-    if connection.is_none() {
+    let next = jobs.get_mut(&job)?.waiting.pop_front();
+    if next.is_none() {
         end_thread(&mut jobs, job);
     }
-    connection
+    next
 }
 
 /// One of a job's threads ends.
@@ -105,6 +92,7 @@ fn end_thread(jobs: &mut HashMap<Job, Queue>, job: Job) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::authorizer::Client;
     use super::super::closer::{ClientSocket, Closer};
     use super::*;
     use rustix::net::{
@@ -143,34 +131,40 @@ mod tests {
     fn processes_that_take_their_time_delay_their_own_job_alone() {
         let closer = Arc::new(Closer::new().unwrap());
         let free = Arc::new(Barrier::new(THREADS + 1));
-        let held = Arc::clone(&free);
-        let admissions = Admissions::new(Some(Arc::new(move |client: Client| {
-            if client.pid == 1 {
-                held.wait();
-            }
-            match client.pid {
-                1 | 2 => Ok(()),
-                _ => Err(Errno::ACCESS),
-            }
-        })));
+        let by = || -> Answer {
+            let held = Arc::clone(&free);
+            Box::new(move |connection| {
+                let pid = connection.client.pid;
+                if pid == 1 {
+                    held.wait();
+                }
+                let admitted = if pid > 2 {
+                    Err(Errno::ACCESS)
+                } else {
+                    Ok(None)
+                };
+                answer(&connection.socket, admitted).unwrap();
+            })
+        };
+        let admissions = Admissions::default();
         let mut sockets = Vec::new();
         for pid in [1; THREADS].into_iter().chain([2]) {
             let (connection, socket) = client(pid, &closer);
-            admissions.ask(Job(7), connection);
+            admissions.ask(Job(7), connection, by());
             sockets.push(socket);
         }
         let (connection, other) = client(3, &closer);
-        admissions.ask(Job(8), connection);
+        admissions.ask(Job(8), connection, by());
         assert_eq!(answered(&other, 60_000), Some(Errno::ACCESS.raw_os_error()));
         assert!(sockets.iter().all(|socket| answered(socket, 1).is_none()));
         // One more than may wait.
         for _ in 1..MOST_WAITING {
             let (connection, socket) = client(2, &closer);
-            admissions.ask(Job(7), connection);
+            admissions.ask(Job(7), connection, by());
             sockets.push(socket);
         }
         let (connection, late) = client(2, &closer);
-        admissions.ask(Job(7), connection);
+        admissions.ask(Job(7), connection, by());
         assert_eq!(answered(&late, 60_000), Some(Errno::AGAIN.raw_os_error()));
         free.wait();
         assert!(
@@ -180,15 +174,7 @@ mod tests {
         );
         // Its threads end, and there can be new ones.
         let (connection, again) = client(2, &closer);
-        admissions.ask(Job(7), connection);
+        admissions.ask(Job(7), connection, by());
         assert_eq!(answered(&again, 60_000), Some(0));
-    }
-
-    #[test]
-    fn without_a_gate_all_are_let_through() {
-        let closer = Arc::new(Closer::new().unwrap());
-        let (connection, socket) = client(9, &closer);
-        Admissions::new(None).ask(Job(7), connection);
-        assert_eq!(answered(&socket, 60_000), Some(0));
     }
 }

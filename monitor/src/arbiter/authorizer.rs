@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use softmig_node::dir::Dir;
 use softmig_node::job::JobId;
 use softmig_node::node::{Node, conf_name};
-use softmig_policy::node::job_conf::{JobConf, Uuid};
+use softmig_policy::node::job_conf::{JobConf, Pack, Uuid};
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_policy::node::paths::LONGEST_CONF;
 use std::collections::BTreeSet;
@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, user_and_place};
+use crate::packs::PackId;
 use crate::schedule::Job;
 
 /// A process that asks for a seat, as the kernel names it.
@@ -34,6 +35,8 @@ pub struct Admission {
     pub share: Share,
     /// Cap or share.
     pub mode: Mode,
+    /// The pack that it is in.
+    pub pack: Option<PackId>,
 }
 
 /// A job whose GPUs can be opened only by processes that were admitted.
@@ -47,6 +50,19 @@ pub struct GatedJob {
     pub gpus: Vec<[u8; 16]>,
 }
 
+/// A job that is in a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedJob {
+    /// Its number.
+    pub job: Job,
+    /// Its user.
+    pub uid: u32,
+    /// Its GPU.
+    pub gpu: [u8; 16],
+    /// The pack there.
+    pub pack: PackId,
+}
+
 /// The processes that may have a seat, and at which GPU.
 pub trait Authorizer: std::fmt::Debug + Send + Sync + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
@@ -54,6 +70,11 @@ pub trait Authorizer: std::fmt::Debug + Send + Sync + 'static {
 
     /// The job of a client, if only processes that were admitted can open its GPUs.
     fn gated_job(&self, client: Client) -> Option<GatedJob>;
+
+    /// The job of a client, if it is in a pack.
+    fn packed_job(&self, _client: Client) -> Option<PackedJob> {
+        None
+    }
 
     /// Those users who have jobs that may sit anywhere.
     fn users(&self) -> BTreeSet<u32>;
@@ -114,6 +135,7 @@ impl Authorizer for Jobs {
             uid: conf.uid,
             share: limits.share(),
             mode: limits.mode(),
+            pack: pack_of(&conf),
         })
     }
 
@@ -127,6 +149,21 @@ impl Authorizer for Jobs {
         })
     }
 
+    fn packed_job(&self, client: Client) -> Option<PackedJob> {
+        let (_, place) = user_and_place(&self.proc, client.pid).ok()?;
+        let conf = self.conf(&place).ok()?;
+        let pack = pack_of(&conf)?;
+        // A slice is on one GPU.
+        let mut gpus = conf.gpus.iter().filter_map(bytes);
+        let gpu = gpus.next().filter(|_| gpus.next().is_none())?;
+        Some(PackedJob {
+            job: Job(number(&place, &conf)?),
+            uid: conf.uid,
+            gpu,
+            pack,
+        })
+    }
+
     fn users(&self) -> BTreeSet<u32> {
         // If they cannot be read, no process is admitted either.
         let confs = Confs::read(&self.node).unwrap_or_default();
@@ -135,6 +172,12 @@ impl Authorizer for Jobs {
         // Root's processes may be of any job.
         limited.map(|conf| conf.uid).chain([0]).collect()
     }
+}
+
+/// The pack of a job with limits.
+pub(super) fn pack_of(conf: &JobConf) -> Option<PackId> {
+    conf.limits?;
+    conf.pack.map(|Pack::User| PackId::User(conf.uid))
 }
 
 fn number(place: &Membership, conf: &JobConf) -> Option<u32> {
@@ -203,6 +246,7 @@ mod tests {
             uid: 2001,
             share: Share::new(1, 8).unwrap(),
             mode: Mode::SOFT,
+            pack: None,
         };
         assert_eq!(ask(STEP, CONF, "12.conf", 2001, GPU), Ok(admission));
         assert_eq!(ask(STEP, CONF, "12.conf", 0, GPU), Ok(admission));

@@ -25,6 +25,7 @@ use super::scheduler::Scheduler;
 use super::session::Session;
 use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
+use super::tenancy::Tenancy;
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::schedule::gangs::Phase;
 use crate::schedule::interruptions::Found;
@@ -49,6 +50,7 @@ pub(super) struct GpuState {
     since: Nanos,
     scheduler: Scheduler,
     steering: Steering,
+    tenancy: Tenancy,
     /// Decides with the other GPUs about jobs that use several.
     others: OtherGpus,
     /// Whether the jobs are steered.
@@ -95,6 +97,7 @@ impl GpuState {
             since: now(),
             scheduler,
             steering: Steering::new(now()),
+            tenancy: Tenancy::default(),
             others,
             is_steered: false,
             steered_from: 0,
@@ -122,7 +125,11 @@ impl GpuState {
         newcomer: Newcomer,
     ) -> io::Result<(SeatId, Arc<Session>)> {
         let Admission {
-            job, share, mode, ..
+            job,
+            share,
+            mode,
+            pack,
+            ..
         } = admission;
         if self.is_over {
             return Err(io::ErrorKind::NotConnected.into());
@@ -140,7 +147,11 @@ impl GpuState {
         } = newcomer;
         let session = Session::new(page, pid, process, is_old, self.rate_limit(job), user);
         let session = Arc::new(session);
-        self.steering.add(job, share, mode);
+        let (tenant, share, mode) = match pack {
+            Some(pack) => self.tenancy.join(pack, job, (share, mode)),
+            None => (job, share, mode),
+        };
+        self.steering.add(tenant, share, mode);
         self.last_seat += 1;
         let seat = SeatId {
             job,
@@ -154,9 +165,16 @@ impl GpuState {
     pub(super) fn remove(&mut self, seat: SeatId) {
         if let Some(session) = self.sessions.remove(&seat) {
             session.close();
+            if self.tenancy.is_packed(seat.job) {
+                // The driver's files are kept that it had: none of its work is to run when they are closed.
+                self.scheduler.retire(&session.known());
+            }
         }
         if self.of_job(seat.job).next().is_none() {
-            self.steering.remove(seat.job);
+            match self.tenancy.leave(seat.job) {
+                (tenant, Some((share, mode))) => self.steering.add(tenant, share, mode),
+                (tenant, None) => self.steering.remove(tenant),
+            }
         }
         self.hold();
     }
@@ -195,7 +213,7 @@ impl GpuState {
             job,
             wants_gpu: self.of_job(job).any(|it| it.page.wants_gpu()),
             is_held: self.is_held(job),
-            credit: self.steering.credit(job).unwrap_or(0),
+            credit: self.steering.credit(self.tenancy.tenant(job)).unwrap_or(0),
             members: self
                 .of_job(job)
                 .map(|session| Member {
@@ -220,14 +238,35 @@ impl GpuState {
     /// The jobs' use of the GPU, and their state.
     pub(super) fn account(&mut self) -> Account {
         self.let_go(now());
-        self.book.add(&self.steering.take_book());
+        let book = self.tenancy.divide(&self.steering.take_book());
+        self.book.add(&book);
         Account {
             known_for: Duration::from_nanos(u64::try_from(now() - self.since).unwrap_or(0)),
             sharing: self.sharing(),
             book: self.book.clone(),
             tenants: self.tenants(),
-            excess: self.steering.excess(),
+            excess: self.excess(),
         }
+    }
+
+    /// The jobs that have more than their share for long, and their processes that cannot be held: of a pack's, each with its own job.
+    fn excess(&self) -> BTreeMap<Job, BTreeSet<u32>> {
+        let mut jobs: BTreeMap<Job, BTreeSet<u32>> = BTreeMap::new();
+        for (tenant, processes) in self.steering.excess() {
+            if processes.is_empty() {
+                jobs.entry(tenant).or_default();
+            }
+            for process in processes {
+                let mut seated = self.sessions.iter();
+                let seated = seated.find(|(_, session)| session.pid == process);
+                let unseated = || self.unseated.get(&process).map(|it| it.job);
+                let job = seated.map(|(seat, _)| seat.job).or_else(unseated);
+                jobs.entry(job.unwrap_or(tenant))
+                    .or_default()
+                    .insert(process);
+            }
+        }
+        jobs
     }
 
     /// Forgets what jobs had that are over.
@@ -341,7 +380,7 @@ impl GpuState {
     }
 
     fn is_held(&self, job: Job) -> bool {
-        self.is_steered && !self.steering.is_on(job)
+        self.is_steered && !self.steering.is_on(self.tenancy.tenant(job))
     }
 
     fn begin_to_steer(&mut self, now: Nanos) {
@@ -373,21 +412,24 @@ impl GpuState {
     /// Tells each process whether it is steered.
     fn tell(&self) {
         for (seat, session) in &self.sessions {
-            let slice = self.steering.state(seat.job).map_or(0, |(_, slice)| slice);
+            let tenant = self.tenancy.tenant(seat.job);
+            let slice = self.steering.state(tenant).map_or(0, |(_, slice)| slice);
             session.set_free(self.can_hold(seat.job, session), slice);
         }
     }
 
     /// The state of all processes at that moment, as their pages say.
-    fn seat_states(&self, now: Nanos) -> Vec<SeatState> {
+    fn seat_states(&mut self, now: Nanos) -> Vec<SeatState> {
         let sessions = self.sessions.iter();
         let state = |(seat, session): (&SeatId, &Arc<Session>)| SeatState {
-            job: seat.job,
+            job: self.tenancy.tenant(seat.job),
             process: session.pid,
             is_steered: self.not_steered(now, seat.job, session).is_none(),
             is_surely_held: session.is_surely_held(self.steering.looked()),
             hides: self.is_held(seat.job) && session.hides(now),
+            // The log does not say which client of a pack is on the GPU.
             may_release: self.can_hold(seat.job, session)
+                && !self.tenancy.is_packed(seat.job)
                 && !self.is_held(seat.job)
                 && session.page.wants_gpu()
                 && session.may_be_released(&self.scheduler),
@@ -396,7 +438,11 @@ impl GpuState {
             slice: session.shortest_slice(),
             has_new_slice: session.has_new_slice(),
         };
-        sessions.map(state).collect()
+        let states: Vec<SeatState> = sessions.map(state).collect();
+        for (seat, state) in self.sessions.keys().zip(&states) {
+            self.tenancy.note_work(seat.job, state.pending);
+        }
+        states
     }
 
     /// Charges jobs for the work that their processes tell of: they are not steered.
@@ -443,13 +489,18 @@ impl GpuState {
             self.unseated.contains_key(&pid) || sessions.any(|it| it.pid == pid)
         };
         self.named.note(self.scheduler.id(), &stays, is_known);
-        let unseated = self.named.with(&self.unseated);
+        let mut unseated = self.named.with(&self.unseated);
+        for one in unseated.values_mut() {
+            one.job = self.tenancy.tenant(one.job);
+        }
         let found = self.steering.find_interruptions(at, &stays, &seats);
         let look = self.steering.look(at, &stays, &seats, &unseated);
         let phase = self.others.look(at, self.steering.standings());
         self.steering.set_phase(phase);
-        for &(job, slice) in &look.slices {
-            self.of_job(job).for_each(|it| it.request_slice(slice));
+        for &(tenant, slice) in &look.slices {
+            let sessions = self.sessions.iter();
+            let own = sessions.filter(|(seat, _)| self.tenancy.tenant(seat.job) == tenant);
+            own.for_each(|(_, session)| session.request_slice(slice));
         }
         self.hold();
         self.release(&found);

@@ -27,6 +27,7 @@ fn sit(gpu: &Arc<Gpu>, job: u32, pid: u32, version: Version) -> io::Result<(Sat,
         uid: 2001,
         share: Share::new(1, 2).unwrap(),
         mode: Mode::SOFT,
+        pack: None,
     };
     let newcomer = Newcomer {
         pid,

@@ -9,22 +9,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-use super::admissions::{Admissions, Admit};
+use super::admissions::Admissions;
 use super::authorizer::{Authorizer, Client};
 use super::borrower::Borrower;
 use super::clock;
 use super::closer::Closer;
 use super::connections::{Connection, Connections};
+use super::gpu::Gpu;
 use super::gpu_state::Newcomer;
 use super::gpus::Gpus;
 use super::refusals::Refusals;
-use super::settings::{GpuId, Settings};
-use super::socket::{Asked, Listener, answer, is_taken, receive};
+use super::settings::{GpuId, Settings, uuid};
+use super::socket::{Asked, Listener, PackStep, answer, answer_pack, is_taken, receive};
 use crate::jobs::pidfd::Pidfd;
+use crate::packs::Packs;
 use crate::schedule::{Nanos, SeatId};
 
 /// How long a client may take to ask.
@@ -46,6 +49,8 @@ pub(super) struct Server {
     refusals: Arc<Refusals>,
     connections: Connections,
     admissions: Admissions,
+    /// Where jobs can run at the same time.
+    packs: Option<Arc<Packs>>,
     closer: Arc<Closer>,
     /// The users that have jobs here, and until when that is believed. They are looked up only when there is a crowd.
     users: (Nanos, BTreeSet<u32>),
@@ -67,14 +72,13 @@ impl Server {
         (listener, closer): (Listener, Arc<Closer>),
         settings: Settings,
         authorizer: Arc<dyn Authorizer>,
-        (gpus, refusals): (Arc<Gpus>, Arc<Refusals>),
+        (gpus, refusals, packs): (Arc<Gpus>, Arc<Refusals>, Option<Arc<Packs>>),
         end: Arc<OwnedFd>,
     ) -> io::Result<Self> {
         let server = Self {
             listener,
-            admissions: Admissions::new(settings.gate.clone().map(|gate| -> Admit {
-                Arc::new(move |client: Client| gate.admit(client.pid, client.uid))
-            })),
+            admissions: Admissions::default(),
+            packs,
             settings,
             authorizer,
             gpus,
@@ -189,6 +193,7 @@ impl Server {
                 process.and_then(|process| self.seat(connection.client, process, request).map(Some))
             }
             Some(Asked::Admission) => return self.admit(connection),
+            Some(Asked::Pack(step)) => return self.pack(connection, step),
         };
         let is_page = page.is_ok();
         if let Err(why) = page {
@@ -216,11 +221,51 @@ impl Server {
                 self.gpus.stop_measuring(&gated.gpus);
                 // In containers processes have other users, whom nothing keeps from being many.
                 connection.client.uid = gated.uid;
-                self.admissions.ask(gated.job, connection);
+                let gate = self.settings.gate.clone();
+                let admit = move |connection: &Connection| {
+                    let Client { pid, uid } = connection.client;
+                    let admitted = gate.map_or(Ok(()), |gate| gate.admit(pid, uid));
+                    let _ = answer(&connection.socket, admitted.map(|()| None));
+                };
+                self.admissions.ask(gated.job, connection, Box::new(admit));
             }
             // It needs nothing.
             None => drop(answer(&connection.socket, Ok(None))),
         }
+    }
+
+    /// Lets a process be a client of its pack's server.
+    fn pack(&self, mut connection: Connection, step: PackStep) {
+        let _ = epoll::delete(self.closer.epoll(), &connection.socket);
+        let packed = self.authorizer.packed_job(connection.client);
+        let (Some(packed), Some(packs)) = (packed, self.packs.clone()) else {
+            return answer_pack(&connection.socket, step, Err(Errno::NOENT));
+        };
+        connection.client.uid = packed.uid;
+        let (gpus, settings) = (Arc::clone(&self.gpus), self.settings.clone());
+        let enter = move |connection: &Connection| {
+            // Without that, a pack could not be kept to its share.
+            let is_steered = |gpu: Arc<Gpu>| gpu.is_steered();
+            let gpu = gpus.get_or_start(packed.gpu, &settings).map(is_steered);
+            let client = connection.client.pid;
+            let process = connection.process.as_ref().ok().and_then(Pidfd::file);
+            let done = match (gpu, process) {
+                (Ok(true), Some(process)) => {
+                    let gpu = uuid(packed.gpu);
+                    match step {
+                        PackStep::Enter => packs.enter(&gpu, packed.pack, client),
+                        PackStep::Keep => {
+                            let process = (client, process.as_fd());
+                            let kept = packs.keep(&gpu, packed.pack, process);
+                            kept.map(|()| PathBuf::new())
+                        }
+                    }
+                }
+                _ => Err(Errno::NOSYS),
+            };
+            answer_pack(&connection.socket, step, done);
+        };
+        self.admissions.ask(packed.job, connection, Box::new(enter));
     }
 
     /// Gives a process a seat, in the place of one that it may have at that GPU.

@@ -8,12 +8,13 @@ use rustix::net::{
     SocketFlags, SocketType, accept_with, bind, connect, listen, recv, send, sendmsg, socket_with,
     sockopt,
 };
-use softmig_region::seat::{ADMISSION, ANSWER, Request};
+use softmig_region::seat::{ADMISSION, ANSWER, KEEP, PACK, PACK_ANSWER, Request};
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,6 +162,17 @@ pub(super) enum Asked {
     Seat(Request),
     /// To be let through the device gate.
     Admission,
+    /// To be a client of its pack's server.
+    Pack(PackStep),
+}
+
+/// The two questions of a process that is in a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PackStep {
+    /// Which server is its pack's.
+    Enter,
+    /// To have its files kept.
+    Keep,
 }
 
 /// The question of a client; `None` for anything else than a request. The request stays on the socket (see `closer`).
@@ -171,6 +183,11 @@ pub(super) fn receive(client: &ClientSocket) -> Option<Asked> {
     let bytes = bytes.get(..length)?;
     if *bytes == ADMISSION {
         return Some(Asked::Admission);
+    }
+    for (packet, step) in [(PACK, PackStep::Enter), (KEEP, PackStep::Keep)] {
+        if *bytes == packet {
+            return Some(Asked::Pack(step));
+        }
     }
     Some(Asked::Seat(Request::from_bytes(bytes)?))
 }
@@ -192,6 +209,21 @@ pub(super) fn answer(
     let errno = page.as_ref().err().map_or(0, |error| error.raw_os_error());
     let file = page.as_ref().ok().and_then(Option::as_ref);
     send_with(client, &errno.to_le_bytes(), file.map(AsFd::as_fd))
+}
+
+/// Answers a process in a pack: with the server's folder, if it asked for that, or with the error.
+pub(super) fn answer_pack(client: &ClientSocket, step: PackStep, done: Result<PathBuf, Errno>) {
+    let errno = done.as_ref().err().map_or(0, |error| error.raw_os_error());
+    let mut bytes = errno.to_le_bytes().to_vec();
+    if step == PackStep::Enter {
+        bytes.extend(
+            done.as_ref()
+                .map_or(&[][..], |folder| folder.as_os_str().as_bytes()),
+        );
+        bytes.resize(PACK_ANSWER, 0);
+    }
+    // If it is gone its pidfd tells.
+    let _ = send_with(client, &bytes, None);
 }
 
 /// Sends bytes, and a file along with them.

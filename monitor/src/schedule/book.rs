@@ -33,6 +33,19 @@ impl Book {
         self.jobs.entry(job).or_default()
     }
 
+    /// Takes out what a job had, to put it in for others. The GPU's sums stay.
+    pub fn take(&mut self, job: Job) -> Totals {
+        self.jobs.remove(&job).unwrap_or_default()
+    }
+
+    /// Adds what was taken out of another's.
+    pub fn put(&mut self, job: Job, more: Totals) {
+        let own = self.of(job);
+        own.charged += more.charged;
+        own.waited += more.waited;
+        own.interruptions += more.interruptions;
+    }
+
     /// A job is charged this.
     pub fn charge(&mut self, job: Job, time: Nanos) {
         if time > 0 {
@@ -56,10 +69,7 @@ impl Book {
     /// Adds what another book of the same GPU has.
     pub fn add(&mut self, other: &Self) {
         for (job, more) in other.jobs() {
-            let own = self.of(job);
-            own.charged += more.charged;
-            own.waited += more.waited;
-            own.interruptions += more.interruptions;
+            self.put(job, more);
         }
         self.charged += other.charged;
         self.change += other.change;

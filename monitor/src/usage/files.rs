@@ -2,7 +2,7 @@
 //!
 //! The folders are root's, so no user can have anything written elsewhere.
 
-use super::acl::{Who, let_in};
+use crate::jobs::acl::{Who, let_in};
 use softmig_node::dir::{Dir, DirError};
 use softmig_node::node::Node;
 use softmig_node::usage_file;

@@ -3,7 +3,7 @@
 //! It is not the one by which processes get their seats, so no question holds up a process.
 
 use super::Shared;
-use super::acl::{Who, let_in_at};
+use crate::jobs::acl::{Who, let_in_at};
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};

@@ -341,6 +341,7 @@ impl Authorizer for Knows {
                 uid: 2001,
                 share: Share::new(1, 2).unwrap(),
                 mode: Mode::HARD,
+                pack: None,
             })
             .ok_or(Errno::NOENT)
     }

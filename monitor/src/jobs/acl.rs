@@ -12,6 +12,8 @@ pub enum Who {
     User(u32),
     /// May read and write, as one has to for a socket.
     Group(u32),
+    /// May list a folder, and enter it.
+    Visitor(u32),
 }
 
 const NAME: &str = "system.posix_acl_access";
@@ -20,9 +22,11 @@ const NAME: &str = "system.posix_acl_access";
 fn list(who: Who) -> Vec<u8> {
     const NONE: u32 = u32::MAX;
     let (owner, group, others) = ((1_u16, 6_u16, NONE), (4, 0, NONE), (32, 0, NONE));
+    let owner_of_folder = (1, 7, NONE);
     let entries = match who {
         Who::User(uid) => [owner, (2, 4, uid), group, (16, 4, NONE), others],
         Who::Group(gid) => [owner, group, (8, 6, gid), (16, 6, NONE), others],
+        Who::Visitor(uid) => [owner_of_folder, (2, 5, uid), group, (16, 5, NONE), others],
     };
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (kind, rights, number) in entries {
@@ -52,7 +56,11 @@ mod tests {
     fn the_kernel_takes_the_list_and_the_mode_shows_it() {
         // A file system with such lists, as /run is.
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
-        for (who, mode) in [(Who::User(2001), 0o640), (Who::Group(3001), 0o660)] {
+        for (who, mode) in [
+            (Who::User(2001), 0o640),
+            (Who::Group(3001), 0o660),
+            (Who::Visitor(2001), 0o750),
+        ] {
             let_in(&file, who).unwrap();
             let mut kept = [0_u8; 64];
             let length = fgetxattr(&file, NAME, &mut kept[..]).unwrap();

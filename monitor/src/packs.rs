@@ -1,0 +1,21 @@
+//! Packs: jobs of one user on one GPU that run at the same time, as clients of an MPS server of their own.
+//!
+//! NVIDIA's server runs the kernels of all its clients side by side. In return its clients share their end: where one ends with work
+//! queued, all others end. They do not, if its channels are disabled as soon as it has ended, and only then the driver's files are
+//! closed that it had (research/packs.md). So a process of this program, the [`supervisor`], has these files open as well. There is
+//! one for each pack, which starts NVIDIA's control program and stays when the daemon ends. The daemon asks it by a socket
+//! ([`question`]), and [`Packs`] starts and ends it.
+//!
+//! A client can keep the supervisor waiting that closes its files. That is a client of the same user.
+
+mod id;
+mod kept;
+mod question;
+mod registry;
+mod supervisor;
+#[cfg(test)]
+mod tests;
+
+pub use id::PackId;
+pub use registry::Packs;
+pub use supervisor::supervise;

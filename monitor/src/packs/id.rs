@@ -1,0 +1,35 @@
+//! Which pack a job is in.
+
+use std::fmt;
+
+/// A pack on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PackId {
+    /// The jobs of this user.
+    User(u32),
+}
+
+/// As folders are named.
+impl fmt::Display for PackId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(uid) => write!(f, "uid-{uid}"),
+        }
+    }
+}
+
+impl PackId {
+    /// Reads that name.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let uid = name.strip_prefix("uid-")?;
+        let uid = uid.parse().ok().map(Self::User)?;
+        (uid.to_string() == name).then_some(uid)
+    }
+
+    /// The user that reaches its server.
+    pub(super) fn user(self) -> u32 {
+        match self {
+            Self::User(uid) => uid,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the daemon asks a pack's supervisor, and is told.
+
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    recvmsg, send, sendmsg, socket_with, sockopt,
+};
+use serde::{Deserialize, Serialize};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// The supervisor's socket in the pack's folder. Only root may use it.
+pub(super) const SOCKET: &str = "supervisor";
+/// How long an answer may take. To take a process's files takes less than a millisecond.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest question and answer.
+const LONGEST: usize = 4096;
+
+/// A question to a supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Question {
+    /// Whether a process may become a client.
+    Enter(u32),
+    /// To keep a client's files. The process's pidfd comes along.
+    Keep(u32),
+    /// To end, with the server and all its clients.
+    End,
+}
+
+/// A supervisor's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// It is so, or done.
+    Yes,
+    /// The server has as many clients as it may.
+    Full,
+    /// The server is not there yet.
+    Soon,
+    /// A client had a fault on the GPU, by which all others end: there must be another server.
+    Faulted,
+    /// The process does not have the driver's files, or has ended.
+    NoFiles,
+}
+
+/// Asks the supervisor of the pack in this folder.
+pub(super) fn ask(
+    folder: &Path,
+    question: Question,
+    process: Option<BorrowedFd<'_>>,
+) -> io::Result<Answer> {
+    let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
+    for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+        sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
+    }
+    connect(&socket, &SocketAddrUnix::new(folder.join(SOCKET))?)?;
+    let text = serde_json::to_vec(&question)?;
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if let Some(process) = &process {
+        beside.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(
+            process,
+        )));
+    }
+    sendmsg(
+        &socket,
+        &[IoSlice::new(&text)],
+        &mut beside,
+        SendFlags::NOSIGNAL,
+    )?;
+    let mut answer = vec![0; LONGEST];
+    let (length, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    Ok(serde_json::from_slice(
+        answer.get(..length).unwrap_or_default(),
+    )?)
+}
+
+/// Takes the question that waits at a connection.
+pub(super) fn receive(socket: impl AsFd) -> io::Result<(Question, Option<OwnedFd>)> {
+    let mut text = vec![0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut files = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(&mut text)];
+    let told = recvmsg(socket, parts, &mut files, RecvFlags::CMSG_CLOEXEC)?;
+    let mut process = None;
+    for message in files.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut files) = message {
+            process = files.next();
+        }
+    }
+    let question = text.get(..told.bytes).unwrap_or_default();
+    Ok((serde_json::from_slice(question)?, process))
+}
+
+/// Answers there.
+pub(super) fn answer(socket: impl AsFd, answer: Answer) -> io::Result<()> {
+    let text = serde_json::to_vec(&answer)?;
+    match send(socket, &text, SendFlags::NOSIGNAL) {
+        // Who asked has gone.
+        Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

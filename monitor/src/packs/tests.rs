@@ -1,0 +1,188 @@
+//! Packs with a control program that stands for NVIDIA's.
+
+use super::*;
+use rustix::io::Errno;
+use softmig_node::node::Node;
+use std::fs;
+use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const GPU: &str = "GPU-07070707-0707-0707-0707-070707070707";
+const PACK: PackId = PackId::User(2001);
+/// What a supervisor of a test has for its folder.
+const FOLDER: &str = "TEST_PACK_FOLDER";
+
+/// What the program of a test's daemon has its process do.
+#[test]
+#[ignore = "it is a supervisor"]
+fn supervises() {
+    let folder = std::env::var_os(FOLDER).unwrap();
+    supervise(Path::new(&folder)).unwrap();
+}
+
+/// The packs of a test, whose supervisors end with it.
+struct Site {
+    packs: Packs,
+    gpu: PathBuf,
+}
+
+impl Deref for Site {
+    type Target = Packs;
+
+    fn deref(&self) -> &Packs {
+        &self.packs
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let end = Instant::now() + Duration::from_secs(20);
+        let is_any = || fs::read_dir(&self.gpu).is_ok_and(|mut all| all.next().is_some());
+        while is_any() && Instant::now() < end {
+            self.packs.round(|_, _| false);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A node whose control program does what this script does.
+fn packs(folder: &Path, control: &str) -> Site {
+    let write = |name: &str, text: String| -> PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let bin = folder.join("bin");
+    fs::create_dir(&bin).unwrap();
+    if !control.is_empty() {
+        write(
+            "bin/nvidia-cuda-mps-control",
+            format!("#!/bin/sh\n{control}\n"),
+        );
+    }
+    let own = std::env::current_exe().unwrap();
+    let name = concat!(module_path!(), "::supervises");
+    let name = name.split_once("::").unwrap().1;
+    let text = format!(
+        "#!/bin/sh\nPATH={}:/usr/bin:/bin\nexport PATH {FOLDER}=\"$2\"\nexec {} --ignored --exact {name} --nocapture >/dev/null 2>&1\n",
+        bin.display(),
+        own.display()
+    );
+    let program = write("daemon", text).display().to_string();
+    let node = Node::in_folder(folder, rustix::process::getuid().as_raw());
+    fs::create_dir(&node.run).unwrap();
+    Site {
+        packs: Packs::new(&node, Box::leak(program.into_boxed_str())),
+        gpu: node.run.join("packs").join(GPU),
+    }
+}
+
+/// A server that is there until it is ended, and says what is written into a file.
+const SERVER: &str = "cd $CUDA_MPS_PIPE_DIRECTORY\n[ $CUDA_VISIBLE_DEVICES = GPU-07070707-0707-0707-0707-070707070707 ] || exit 3\n\
+    touch control\nwhile [ ! -e said ]; do sleep 0.05; done\ncat said\nsleep 60 & wait $!";
+
+fn enter(packs: &Packs, process: u32) -> Result<String, Errno> {
+    let folder = packs.enter(GPU, PACK, process)?;
+    Ok(folder.file_name().unwrap().to_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_pack_has_one_server_which_its_user_alone_reaches() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let packs = packs(folder.path(), SERVER);
+    assert_eq!(enter(&packs, 1).as_deref(), Ok("uid-2001-1"));
+    assert_eq!(enter(&packs, 2).as_deref(), Ok("uid-2001-1"));
+    let other = packs.enter(GPU, PackId::User(2002), 3).unwrap();
+    assert!(other.ends_with("uid-2002-1"));
+    // What the mode shows as the group's is the access list's.
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&other), 0o750);
+    assert_eq!(mode(other.parent().unwrap()), 0o711);
+    assert_eq!(mode(&other.join("supervisor")), 0o600);
+    // Its jobs go on: so does it.
+    packs.round(|gpu, id| (gpu, id) == (GPU, PACK));
+    assert_eq!(enter(&packs, 4).as_deref(), Ok("uid-2001-1"));
+    let end = Instant::now() + Duration::from_secs(20);
+    while fs::read_dir(&packs.gpu).unwrap().next().is_some() {
+        packs.round(|_, _| false);
+        assert!(Instant::now() < end, "they do not end");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(enter(&packs, 5).as_deref(), Ok("uid-2001-1"), "anew");
+}
+
+#[test]
+fn the_next_daemon_goes_on_with_the_servers_that_are_there() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let first = packs(folder.path(), SERVER);
+    assert_eq!(enter(&first, 1).as_deref(), Ok("uid-2001-1"));
+    let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
+    let next = Packs::new(&node, "/nonexistent");
+    assert_eq!(enter(&next, 2).as_deref(), Ok("uid-2001-1"));
+}
+
+#[test]
+fn after_a_fault_there_is_another_server() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let packs = packs(folder.path(), SERVER);
+    assert_eq!(enter(&packs, 1).as_deref(), Ok("uid-2001-1"));
+    let first = packs.gpu.join("uid-2001-1");
+    fs::write(
+        first.join("said"),
+        "[Server 7] Server teardown in progress.\n",
+    )
+    .unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while enter(&packs, 2).as_deref() != Ok("uid-2001-2") {
+        assert!(Instant::now() < end, "the same server still");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_server_takes_no_more_clients_than_it_can() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let packs = packs(folder.path(), SERVER);
+    for process in 0..40 {
+        assert_eq!(enter(&packs, process).as_deref(), Ok("uid-2001-1"));
+    }
+    assert_eq!(enter(&packs, 40), Err(Errno::USERS));
+    assert_eq!(
+        enter(&packs, 7).as_deref(),
+        Ok("uid-2001-1"),
+        "it asks again"
+    );
+}
+
+#[test]
+fn without_the_control_program_there_is_no_server_and_it_is_not_tried_again_at_once() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let packs = packs(folder.path(), "");
+    assert_eq!(enter(&packs, 1), Err(Errno::NOSYS));
+    let begun = Instant::now();
+    for process in 0..1000 {
+        assert_eq!(enter(&packs, process), Err(Errno::NOSYS));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let process = rustix::process::pidfd_open(
+        rustix::process::getpid(),
+        rustix::process::PidfdFlags::empty(),
+    );
+    use std::os::fd::AsFd;
+    let kept = packs.keep(GPU, PACK, (1, process.unwrap().as_fd()));
+    assert_eq!(kept, Err(Errno::NOENT));
+}
+
+#[test]
+fn a_folders_name_is_read_as_it_is_written() {
+    for id in [PackId::User(0), PACK, PackId::User(u32::MAX)] {
+        assert_eq!(PackId::parse(&id.to_string()), Some(id));
+    }
+    for name in ["uid-", "uid-+1", "uid-01", "gid-1", "uid-4294967296"] {
+        assert_eq!(PackId::parse(name), None, "{name}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Files of the driver's that another process has open.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FileType, fstat};
+
+use crate::call::{DEVICES, file_of};
+
+/// The file of control, whose closing ends all that the process made by it.
+const CONTROL: &str = "nvidiactl";
+/// That of unified memory, whose closing unmaps what the process's kernels use.
+const UNIFIED: &str = "nvidia-uvm";
+
+/// The files that keep what a process has on the GPUs.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Those of control, with the process's number for each.
+    pub control: Vec<(i32, OwnedFd)>,
+    /// Those of unified memory.
+    pub unified: Vec<OwnedFd>,
+}
+
+/// Those of the process that has this number, of which `process` is the file. They stay open as long as what comes back is kept.
+///
+/// # Errors
+/// The system's. A file that the process closes meanwhile is no error.
+pub fn files_of(process: BorrowedFd<'_>, number: u32) -> io::Result<Files> {
+    Devices::of(Path::new(DEVICES))?.of_process(process, number)
+}
+
+/// The numbers of both devices.
+struct Devices {
+    control: u64,
+    unified: u64,
+}
+
+impl Devices {
+    fn of(folder: &Path) -> io::Result<Self> {
+        let number = |name: &str| Ok::<_, io::Error>(fs::metadata(folder.join(name))?.rdev());
+        Ok(Self {
+            control: number(CONTROL)?,
+            unified: number(UNIFIED)?,
+        })
+    }
+
+    fn of_process(&self, process: BorrowedFd<'_>, number: u32) -> io::Result<Files> {
+        let mut files = Files::default();
+        for entry in fs::read_dir(format!("/proc/{number}/fd"))? {
+            let Some((number, name)) = entry.ok().and_then(|entry| named(&entry)) else {
+                continue;
+            };
+            // To have another kind of file open, even for a moment, could make this process wait for its owner.
+            if ![CONTROL, UNIFIED].contains(&name.as_str()) {
+                continue;
+            }
+            let Ok(file) = file_of(process, number) else {
+                continue;
+            };
+            match device(&file) {
+                Some(device) if device == self.control => files.control.push((number, file)),
+                Some(device) if device == self.unified => files.unified.push(file),
+                _ => {}
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// A descriptor's number, and the last part of its file's path.
+fn named(entry: &DirEntry) -> Option<(i32, String)> {
+    let number = entry.file_name().to_str()?.parse().ok()?;
+    let target = fs::read_link(entry.path()).ok()?;
+    Some((number, target.file_name()?.to_str()?.to_owned()))
+}
+
+/// The number of the device that a file is.
+fn device(file: &impl AsFd) -> Option<u64> {
+    let status = fstat(file).ok()?;
+    let kind = FileType::from_raw_mode(status.st_mode);
+    (kind == FileType::CharacterDevice).then_some(status.st_rdev)
+}
+
+/// Whether the process that has this number still has the driver's file of control by that descriptor.
+#[must_use]
+pub fn has_control(number: u32, descriptor: i32) -> bool {
+    let target = fs::read_link(format!("/proc/{number}/fd/{descriptor}"));
+    target.is_ok_and(|target| target.file_name() == Some(CONTROL.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, Mode, makedev, mknodat};
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn the_drivers_files_are_told_from_others_of_their_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, minor| {
+            let device = makedev(1, minor);
+            let mode = Mode::from_raw_mode(0o666);
+            mknodat(
+                CWD,
+                folder.path().join(name),
+                FileType::CharacterDevice,
+                mode,
+                device,
+            )
+        };
+        // Those of /dev/null and /dev/zero stand for the driver's. Only root can make them.
+        if make(CONTROL, 3).is_err() || make(UNIFIED, 5).is_err() {
+            return;
+        }
+        let devices = Devices::of(folder.path()).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(other.path().join(UNIFIED), "a user's").unwrap();
+        let open = |folder: &Path, name: &str| File::open(folder.join(name));
+        let Ok(control) = open(folder.path(), CONTROL) else {
+            // The file system does not let devices be opened.
+            return;
+        };
+        let _unified = open(folder.path(), UNIFIED).unwrap();
+        let _others = [
+            open(other.path(), UNIFIED).unwrap(),
+            File::open("/dev/null").unwrap(),
+        ];
+        let number = std::process::id();
+        let own = rustix::process::getpid();
+        let flags = rustix::process::PidfdFlags::empty();
+        let Ok(process) = rustix::process::pidfd_open(own, flags) else {
+            return;
+        };
+        let files = devices.of_process(process.as_fd(), number).unwrap();
+        let numbers: Vec<i32> = files.control.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [control.as_raw_fd()]);
+        assert_eq!(files.unified.len(), 1);
+        assert!(has_control(number, control.as_raw_fd()));
+        let descriptor = control.as_raw_fd();
+        drop(control);
+        assert!(!has_control(number, descriptor));
+    }
+}
