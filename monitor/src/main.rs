@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
     let done = if let Some(folder) = cli.pack {
         log::start(c"softmig-monitor", None);
-        let done = packs::supervise(&folder).context("having an MPS server");
+        let done = packs::supervise(&node, &folder).context("having an MPS server");
         log::finish();
         done.map(|()| ExitCode::SUCCESS)
     } else if cli.borrow {

@@ -17,5 +17,5 @@ mod supervisor;
 mod tests;
 
 pub use id::PackId;
-pub use registry::Packs;
+pub use registry::{PackMember, Packs};
 pub use supervisor::supervise;

@@ -52,13 +52,12 @@ pub fn conf_of(
         Allowance::Mixed(_) => Gpus::default(),
         _ => gpus,
     };
-    // Where the policy has changed since the job was granted, it says nothing of it.
-    let gpu = limits.and_then(|limits| {
-        let gpu = policy?.gpu(limits.gpu_type().as_str())?;
-        (gpu.shards_per_gpu() == limits.share().per_gpu()).then_some((gpu, limits.share()))
+    let gpu = limits.and_then(|limits| policy?.gpu(limits.gpu_type().as_str()));
+    // The request by which the user gets more. Where the policy has changed since the job was granted, nothing is offered.
+    let larger = gpu.zip(limits).and_then(|(gpu, limits)| {
+        let is_divided_so = gpu.shards_per_gpu() == limits.share().per_gpu();
+        is_divided_so.then(|| gpu.larger_than(limits.share().shards()))?
     });
-    // The request by which the user gets more.
-    let larger = gpu.and_then(|(gpu, share)| gpu.larger_than(share.shards()));
     Some(JobConf {
         job: NonZeroU32::new(job.id.get()),
         uid: job.uid,
@@ -68,7 +67,7 @@ pub fn conf_of(
         gpus,
         gate: false,
         larger,
-        pack: gpu.and_then(|(gpu, _)| gpu.pack()),
+        pack: gpu.and_then(|gpu| gpu.pack()),
     })
 }
 

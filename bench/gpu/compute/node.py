@@ -16,6 +16,7 @@ SOCKET = RUN / "arbiter.sock"
 USER = 65534
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 POLICY = "[gpu.h200]\nmemory_mib = 143771\nreserved_mib = 616\nshards = 8\n"
+PACKED = f"{POLICY}pack = \"user\"\n"
 
 
 @contextlib.contextmanager
@@ -52,10 +53,14 @@ class Node:
                 self.made.append(folder)
             subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "softmig-bench", folder], check=True)
         (ETC / "node.conf").write_text("SOFTMIG_NODE=enforce\n")
-        (ETC / "policy.toml").write_text(POLICY)
+        self.set_policy(POLICY)
         if self.monitor:
             self.start_monitor()
         return self
+
+    def set_policy(self, text):
+        """For the jobs that come."""
+        (ETC / "policy.toml").write_text(text)
 
     def start_monitor(self):
         # One that was killed leaves its socket.
@@ -108,12 +113,12 @@ class Node:
 class Job:
     """A job with a slice: the prolog's files, and a control group like slurmd's."""
 
-    def __init__(self, node, number, shards, per_gpu, mode="hard", memory_mib=None, gpus="0"):
-        self.node, self.number = node, number
+    def __init__(self, node, number, shards, per_gpu, mode="hard", memory_mib=None, gpus="0", user=USER):
+        self.node, self.number, self.user = node, number, user
         memory_mib = memory_mib or 143155 * shards // per_gpu
         self.share = shards / per_gpu
         said = subprocess.run([node.prolog], env={
-            "PATH": os.environ["PATH"], "SLURM_JOB_ID": str(number), "SLURM_JOB_UID": str(USER), "SLURM_JOB_GID": str(USER), "SLURM_JOB_GPUS": gpus,
+            "PATH": os.environ["PATH"], "SLURM_JOB_ID": str(number), "SLURM_JOB_UID": str(user), "SLURM_JOB_GID": str(user), "SLURM_JOB_GPUS": gpus,
             "SLURM_JOB_EXTRA": f"softmig=1:h200:{shards}/{per_gpu}:{memory_mib}:{mode}", "SLURM_JOB_RESTART_COUNT": "0",
             "SLURM_JOB_START_TIME": str(int(time.time())), "SLURMD_NODENAME": "bench",
         }, capture_output=True, text=True)
@@ -121,14 +126,14 @@ class Job:
         if said.returncode or "SOFTMIG_GPUS=GPU-" not in self.conf:
             raise RuntimeError(f"the prolog: {said.returncode} {said.stderr[-300:]} {self.conf!r}")
         # Control groups version 2, or 1 with the freezer.
-        top = GROUPS / "system.slice/slurmstepd.scope" if (GROUPS / "cgroup.controllers").exists() else GROUPS / f"freezer/slurm/uid_{USER}"
+        top = GROUPS / "system.slice/slurmstepd.scope" if (GROUPS / "cgroup.controllers").exists() else GROUPS / f"freezer/slurm/uid_{user}"
         self.group = top / f"job_{number}"
         self.inner = self.group / "step_0/user/task_0" if "system.slice" in str(top) else self.group / "step_0"
         self.inner.mkdir(parents=True, exist_ok=True)
 
     def command(self, *words):
         """Runs a command in the job, as its user."""
-        enter = f"echo $$ > {self.inner}/cgroup.procs && exec setpriv --reuid={USER} --regid={USER} --clear-groups \"$@\""
+        enter = f"echo $$ > {self.inner}/cgroup.procs && exec setpriv --reuid={self.user} --regid={self.user} --clear-groups \"$@\""
         return ["sh", "-c", enter, "sh", *map(str, words)]
 
     def environment(self):

@@ -27,6 +27,7 @@ use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
 use super::tenancy::Tenancy;
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
+use crate::packs::PackMember;
 use crate::schedule::gangs::Phase;
 use crate::schedule::interruptions::Found;
 use crate::schedule::{Book, Job, Nanos, SeatId};
@@ -89,6 +90,8 @@ pub(super) struct Newcomer {
     pub(super) version: Version,
     /// The count of its user's seats.
     pub(super) user: Arc<Borrower>,
+    /// Its place in a pack.
+    pub(super) pack: Option<PackMember>,
 }
 
 impl GpuState {
@@ -128,7 +131,7 @@ impl GpuState {
             job,
             share,
             mode,
-            pack,
+            pack: pack_id,
             ..
         } = admission;
         if self.is_over {
@@ -143,11 +146,16 @@ impl GpuState {
         }
         page.heartbeat(now());
         let Newcomer {
-            pid, process, user, ..
+            pid,
+            process,
+            user,
+            pack,
+            ..
         } = newcomer;
-        let session = Session::new(page, pid, process, is_old, self.rate_limit(job), user);
+        let rate_limit = self.rate_limit(job);
+        let session = Session::new(page, pid, process, is_old, rate_limit, (user, pack));
         let session = Arc::new(session);
-        let (tenant, share, mode) = match pack {
+        let (tenant, share, mode) = match pack_id {
             Some(pack) => self.tenancy.join(pack, job, (share, mode)),
             None => (job, share, mode),
         };

@@ -1,5 +1,7 @@
 //! Seats that wake the arbiter without pause, as a hostile job's could, and others beside them.
 
+#[path = "gpu_tests/packed.rs"]
+mod packed;
 #[path = "gpu_tests/steered.rs"]
 mod steered;
 
@@ -29,11 +31,22 @@ fn sit(gpu: &Arc<Gpu>, job: u32, pid: u32, version: Version) -> io::Result<(Sat,
         mode: Mode::SOFT,
         pack: None,
     };
+    sit_as(gpu, admission, pid, version)
+}
+
+/// The same, with what its job has.
+fn sit_as(
+    gpu: &Arc<Gpu>,
+    admission: Admission,
+    pid: u32,
+    version: Version,
+) -> io::Result<(Sat, SeatId)> {
     let newcomer = Newcomer {
         pid,
         process: None,
         version,
         user: Arc::default(),
+        pack: None,
     };
     let (id, file) = gpu.sit(admission, newcomer)?;
     Ok((Sat(MmapRaw::map_raw(&file)?), id))

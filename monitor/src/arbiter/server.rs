@@ -27,7 +27,7 @@ use super::refusals::Refusals;
 use super::settings::{GpuId, Settings, uuid};
 use super::socket::{Asked, Listener, PackStep, answer, answer_pack, is_taken, receive};
 use crate::jobs::pidfd::Pidfd;
-use crate::packs::Packs;
+use crate::packs::{PackMember, Packs};
 use crate::schedule::{Nanos, SeatId};
 
 /// How long a client may take to ask.
@@ -326,6 +326,13 @@ impl Server {
             process,
             version: request.version,
             user,
+            pack: admission
+                .pack
+                .zip(self.packs.as_ref())
+                .map(|(pack, packs)| {
+                    let packs = Arc::clone(packs);
+                    PackMember::new(packs, (uuid(id), pack), client.pid)
+                }),
         };
         let (seat, page) = gpu.sit(admission, newcomer).map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {

@@ -17,6 +17,7 @@ use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::scheduler::Scheduler;
 use super::tenant::NotSteered;
+use crate::packs::PackMember;
 use crate::schedule::Nanos;
 
 /// A process's seat.
@@ -71,6 +72,8 @@ pub(super) struct Session {
     is_free: AtomicBool,
     /// Its user, whose seats this counts as long as a thread listens here.
     user: Arc<Borrower>,
+    /// Its place in a pack, whose supervisor is told of its channels.
+    pack: Option<PackMember>,
 }
 
 /// The longest time for which nothing is done for a process that told of more than its job has paid for.
@@ -107,7 +110,7 @@ impl Session {
         process: Option<OwnedFd>,
         is_old: bool,
         rate_limit: Arc<RateLimit>,
-        user: Arc<Borrower>,
+        (user, pack): (Arc<Borrower>, Option<PackMember>),
     ) -> Self {
         Self {
             page,
@@ -137,6 +140,7 @@ impl Session {
             is_old,
             is_free: AtomicBool::new(false),
             user,
+            pack,
         }
     }
 
@@ -346,6 +350,9 @@ impl Session {
                 }
             };
             self.set_channels(channels);
+            if let (Some(member), true) = (&self.pack, is_new) {
+                member.note_channels(&self.known());
+            }
             let has = if is_set { slice } else { 0 };
             self.has_slice.store(has, SeqCst);
             self.version.store(version, SeqCst);
@@ -484,7 +491,7 @@ mod tests {
         let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let (page, shared) = Page::new().unwrap();
         let (pid, rate_limit, user) = (std::process::id(), Arc::default(), Arc::default());
-        let session = Session::new(page, pid, Some(process), false, rate_limit, user);
+        let session = Session::new(page, pid, Some(process), false, rate_limit, (user, None));
         (session, MmapRaw::map_raw(&shared).unwrap())
     }
 

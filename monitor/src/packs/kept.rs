@@ -1,14 +1,14 @@
 //! The files of a pack's clients, which stay open until the work of a client that has ended is off the GPU.
 
-use softmig_rm::{Files, has_control};
+use softmig_rm::{Channel, Files, has_control};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tracing::warn;
 
-/// The time from the end of a client until its file of control is closed. Meanwhile the daemon disables its channels, which takes it
-/// some milliseconds. If it does not, to close that file takes 2 s, in which the driver does little else; nobody ends by it.
+/// The time from the end of a client, when its channels are disabled, until its file of control is closed. If they are not, to close it
+/// takes 2 s, in which the driver does little else.
 const UNTIL_DISABLED: Duration = Duration::from_millis(50);
 /// The time from then until those of unified memory are closed. Without both pauses clients that ended took others with them in 7
 /// of 34 trials, with both in none of 42.
@@ -30,6 +30,7 @@ struct Client {
     number: u32,
     process: OwnedFd,
     files: Files,
+    channels: Vec<Channel>,
 }
 
 impl Kept {
@@ -51,9 +52,23 @@ impl Kept {
                 number,
                 process,
                 files,
+                channels: Vec::new(),
             });
         }
         is_all
+    }
+
+    /// Notes which channels a client has.
+    pub(super) fn note_channels(&mut self, number: u32, channels: Vec<Channel>) {
+        let client = self.clients.iter_mut().find(|it| it.number == number);
+        if let Some(client) = client {
+            client.channels = channels;
+        }
+    }
+
+    /// The clients that have not ended.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.clients.iter().map(|it| it.number)
     }
 
     /// The files that are readable once a client has ended.
@@ -61,24 +76,34 @@ impl Kept {
         self.clients.iter().map(|it| it.process.as_fd())
     }
 
-    /// Lets those go that have ended, as `has_ended` says in the order of [`Kept::processes`].
-    pub(super) fn let_go(&mut self, mut has_ended: impl Iterator<Item = bool>) {
+    /// Lets those go that have ended, as `has_ended` says in the order of [`Kept::processes`]. First `disable` is told all their
+    /// channels at once: one call takes as long for many as for one.
+    pub(super) fn let_go(
+        &mut self,
+        mut has_ended: impl Iterator<Item = bool>,
+        disable: impl FnOnce(&[Channel]),
+    ) {
         let all = std::mem::take(&mut self.clients);
-        let (ended, alive) = all
+        let (ended, alive): (Vec<_>, _) = all
             .into_iter()
             .partition(|_| has_ended.next().unwrap_or(false));
         self.clients = alive;
+        let channels = ended.iter().flat_map(|it| it.channels.iter().copied());
+        let channels: Vec<Channel> = channels.collect();
+        if !channels.is_empty() {
+            disable(&channels);
+        }
         self.close(ended);
     }
 
     /// The same for those that have closed the driver's file themselves, or became another program.
-    pub(super) fn let_those_go_without_a_use(&mut self) {
+    pub(super) fn let_those_go_without_a_use(&mut self, disable: impl FnOnce(&[Channel])) {
         let uses = |client: &Client| {
             let mut control = client.files.control.iter();
             control.any(|(descriptor, _)| has_control(client.number, *descriptor))
         };
         let uses: Vec<bool> = self.clients.iter().map(uses).collect();
-        self.let_go(uses.into_iter().map(|uses| !uses));
+        self.let_go(uses.into_iter().map(|uses| !uses), disable);
     }
 
     fn close(&self, ended: Vec<Client>) {
@@ -134,12 +159,19 @@ mod tests {
         let (files, [mut control, mut unified]) = files();
         assert!(kept.keep(child.id(), file, files));
         assert!(kept.has(child.id()) && kept.count() == 1);
-        kept.let_go([false].into_iter());
+        let channel = |handle| Channel { client: 7, handle };
+        kept.note_channels(child.id(), vec![channel(1), channel(2)]);
+        kept.note_channels(child.id() + 1, vec![channel(3)]);
+        kept.let_go([false].into_iter(), |_| panic!("it lives"));
         assert_eq!(kept.count(), 1);
         child.kill().unwrap();
         child.wait().unwrap();
         let begun = Instant::now();
-        kept.let_go([true].into_iter());
+        let mut disabled = Vec::new();
+        kept.let_go([true].into_iter(), |channels| {
+            disabled.extend(channels.to_vec())
+        });
+        assert_eq!(disabled, [channel(1), channel(2)]);
         assert!(!kept.has(child.id()), "another may have its number");
         assert_eq!(kept.count(), 1, "its files are open still");
         // Each is read to its end, which comes when it is closed.
@@ -172,7 +204,7 @@ mod tests {
         let (files, [mut control, _unified]) = files();
         assert!(kept.keep(child.id(), file, files));
         // It has no file of the driver's by that descriptor.
-        kept.let_those_go_without_a_use();
+        kept.let_those_go_without_a_use(|_| panic!("its channels are not known"));
         control.read_to_end(&mut Vec::new()).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

@@ -19,15 +19,17 @@ pub(super) const SOCKET: &str = "supervisor";
 /// How long an answer may take. To take a process's files takes less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest question and answer.
-const LONGEST: usize = 4096;
+const LONGEST: usize = 64 << 10;
 
 /// A question to a supervisor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Question {
     /// Whether a process may become a client.
     Enter(u32),
     /// To keep a client's files. The process's pidfd comes along.
     Keep(u32),
+    /// A client's channels, each by the driver's client and its own handle: these are all that it has.
+    Channels(u32, Vec<(u32, u32)>),
     /// To end, with the server and all its clients.
     End,
 }

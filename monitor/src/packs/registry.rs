@@ -5,6 +5,7 @@
 
 use rustix::io::Errno;
 use softmig_node::node::Node;
+use softmig_rm::Channel;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -203,6 +204,42 @@ impl Packs {
         let mut children = self.children();
         let last = children.last_mut().map(Child::try_wait);
         !matches!(last, Some(Ok(None))) && !folder.join("control").exists()
+    }
+}
+
+/// A process of a job in a pack.
+#[derive(Clone, Debug)]
+pub struct PackMember {
+    packs: Arc<Packs>,
+    gpu: String,
+    id: PackId,
+    process: u32,
+}
+
+impl PackMember {
+    /// That of this pack on that GPU.
+    pub fn new(packs: Arc<Packs>, (gpu, id): Key, process: u32) -> Self {
+        Self {
+            packs,
+            gpu,
+            id,
+            process,
+        }
+    }
+
+    /// Tells the supervisor which channels the process has. One that is no client is passed over there.
+    pub fn note_channels(&self, channels: &[Channel]) {
+        let gpu_folder = self.packs.folder.join(&self.gpu);
+        let channels: Vec<_> = channels.iter().map(|it| (it.client, it.handle)).collect();
+        // It may be of an earlier server, whose clients have not all ended.
+        for number in generations(&gpu_folder, self.id) {
+            let folder = generation(&gpu_folder, self.id, number);
+            let question = Question::Channels(self.process, channels.clone());
+            match ask(&folder, question, None) {
+                Err(error) if !is_gone(&error) => warn!("{}: {error}", folder.display()),
+                _ => {}
+            }
+        }
     }
 }
 

@@ -9,6 +9,9 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process, setsid};
 use rustix::time::Timespec;
+use softmig_node::events::Event;
+use softmig_node::node::Node;
+use softmig_rm::{Channel, ErrorKind, Gpu};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,6 +20,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
+use crate::jobs::confs::Confs;
+use crate::jobs::log;
+use crate::jobs::owner::{Membership, user_and_place};
+
+use super::id::gpu_id;
 use super::kept::{Kept, MOST_CLIENTS};
 use super::question::{Answer, Question, SOCKET, answer, receive};
 
@@ -39,7 +47,7 @@ const LONGEST_LINE: usize = 1024;
 ///
 /// # Errors
 /// The system's, and if NVIDIA's control program is not there.
-pub fn supervise(folder: &Path) -> io::Result<()> {
+pub fn supervise(node: &Node, folder: &Path) -> io::Result<()> {
     // Signals to the daemon's group are not for this process.
     let _ = setsid();
     softmig_proof::keep_rights_to_borrow()?;
@@ -59,6 +67,7 @@ pub fn supervise(folder: &Path) -> io::Result<()> {
     let said = server.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     fcntl_setfl(&said, fcntl_getfl(&said)? | OFlags::NONBLOCK)?;
     let mut supervisor = Supervisor {
+        node: node.clone(),
         folder: folder.to_owned(),
         listener,
         said,
@@ -67,6 +76,8 @@ pub fn supervise(folder: &Path) -> io::Result<()> {
         coming: BTreeMap::new(),
         has_faulted: false,
         is_to_end: false,
+        id: gpu.and_then(|name| gpu_id(name.to_str()?)),
+        gpu: None,
     };
     let done = supervisor.serve();
     end(&mut server);
@@ -98,6 +109,7 @@ fn listen_at(path: &Path) -> io::Result<OwnedFd> {
 
 /// A pack.
 struct Supervisor {
+    node: Node,
     folder: PathBuf,
     listener: OwnedFd,
     /// What the server writes.
@@ -109,6 +121,9 @@ struct Supervisor {
     coming: BTreeMap<u32, Instant>,
     has_faulted: bool,
     is_to_end: bool,
+    id: Option<[u8; 16]>,
+    /// From the first client on.
+    gpu: Option<Gpu>,
 }
 
 impl Supervisor {
@@ -116,10 +131,14 @@ impl Supervisor {
         let mut looked = Instant::now();
         loop {
             let (asks, says, ended) = self.wait()?;
-            self.kept.let_go(ended.into_iter());
+            let (gpu, id) = (&mut self.gpu, self.id);
+            self.kept
+                .let_go(ended.into_iter(), |channels| disable(gpu, id, channels));
             if looked.elapsed() >= ROUND {
                 looked = Instant::now();
-                self.kept.let_those_go_without_a_use();
+                let gpu = &mut self.gpu;
+                self.kept
+                    .let_those_go_without_a_use(|channels| disable(gpu, id, channels));
             }
             if says && !self.listen()? {
                 info!("{}: its server has ended", self.folder.display());
@@ -185,6 +204,7 @@ impl Supervisor {
                 self.folder.display(),
                 self.kept.count()
             );
+            tell_of_fault(&self.node, &self.kept, process_in(line));
         }
     }
 
@@ -222,6 +242,14 @@ impl Supervisor {
                 self.coming.insert(number, now + COMING);
                 Answer::Yes
             }
+            Question::Channels(number, channels) => {
+                let channel = |(client, handle)| Channel { client, handle };
+                let channels = channels.into_iter().map(channel).collect();
+                self.kept.note_channels(number, channels);
+                // Before it ends: to open the GPU takes longer than to disable its channels.
+                open(&mut self.gpu, self.id);
+                Answer::Yes
+            }
             Question::Keep(number) => {
                 let Some(process) = process else {
                     return Answer::NoFiles;
@@ -242,7 +270,92 @@ impl Supervisor {
     }
 }
 
-/// Whether the server says by this line that a fault of the GPU ends its clients.
+/// Whether the server says by this line that a fault of the GPU ends its clients. So says that of driver 580.
 fn is_of_a_fault(line: &str) -> bool {
-    line.contains("teardown in progress") || line.contains("fatal") || line.contains("FAULT")
+    ["fatal GPU error", "teardown in progress"]
+        .iter()
+        .any(|words| line.contains(words))
+}
+
+/// The process that a line of the server's is about: `Client {PID: 2041, Context: 1} encountered ...`.
+fn process_in(line: &str) -> Option<u32> {
+    let (_, rest) = line.split_once("{PID: ")?;
+    rest.split(',').next()?.parse().ok()
+}
+
+/// Says whose fault it was, in the events and in the logs of all jobs whose programs end by it.
+fn tell_of_fault(node: &Node, kept: &Kept, process: Option<u32>) {
+    let confs = Confs::read(node).unwrap_or_default();
+    let job = |number| match user_and_place(Path::new("/proc"), number).ok()?.1 {
+        Membership::Job(job) => Some(job),
+        Membership::Sluid(name) => confs.sluids.get(&name).copied(),
+        Membership::Outside => None,
+    };
+    let whose = process.and_then(job);
+    let who = match (whose, process) {
+        (Some(job), Some(process)) => format!("process {process} of job {job}"),
+        _ => "a program".to_owned(),
+    };
+    let sentence = format!(
+        "{who} had a fault on the GPU, such as a wrong address. It ends all programs of this user that run there at the same time: start them again"
+    );
+    let mut jobs = BTreeMap::new();
+    for number in kept.numbers() {
+        jobs.extend(job(number).map(|job| (job, number)));
+    }
+    for (&job, &number) in &jobs {
+        log::tell(node, job, number, &sentence);
+    }
+    let event = Event {
+        job: whose,
+        uid: whose.and_then(|job| Some(confs.jobs.get(&job)?.as_ref().ok()?.uid)),
+        ..Event::new("pack_fault")
+    };
+    let ended: Vec<u32> = jobs.into_keys().collect();
+    if let Err(error) = event.with("ended", ended).write(node) {
+        warn!("no event: {error}");
+    }
+}
+
+fn open(gpu: &mut Option<Gpu>, id: Option<[u8; 16]>) -> Option<&Gpu> {
+    if let (None, Some(id)) = (&gpu, id) {
+        match Gpu::open(id) {
+            Ok(opened) => *gpu = Some(opened),
+            Err(error) => warn!("channels of clients that end are left to the daemon: {error}"),
+        }
+    }
+    gpu.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_words_about_a_fault_are_known() {
+        let line = "[2026-11-28 04:01:02.011 Server  2039] Client {PID: 2041, Context: 1} encountered a fatal GPU error.";
+        assert!(is_of_a_fault(line));
+        assert_eq!(process_in(line), Some(2041));
+        let line = "[2026-11-28 04:01:02.011 Server  2039] Server is handling a fatal GPU error.";
+        assert!(is_of_a_fault(line) && process_in(line).is_none());
+        for line in [
+            "Status of client {PID: 2041, Context ID: 1} is ACTIVE",
+            "Server failed to recevie command with status 806, assuming client {PID: 2041, Context ID: 0} exit",
+            "Client process 2041 disconnected",
+        ] {
+            assert!(!is_of_a_fault(line), "{line}");
+        }
+    }
+}
+
+/// Takes channels off the GPU for good: those of processes that have ended.
+fn disable(gpu: &mut Option<Gpu>, id: Option<[u8; 16]>, channels: &[Channel]) {
+    let untaken = open(gpu, id).map(|gpu| gpu.enable(channels, false));
+    let error = untaken.and_then(|untaken| untaken.error);
+    if let Some(error) = error.filter(|error| error.kind() != ErrorKind::Gone) {
+        warn!(
+            "{} channels of clients that have ended: {error}",
+            channels.len()
+        );
+    }
 }

@@ -19,8 +19,11 @@ const FOLDER: &str = "TEST_PACK_FOLDER";
 #[test]
 #[ignore = "it is a supervisor"]
 fn supervises() {
-    let folder = std::env::var_os(FOLDER).unwrap();
-    supervise(Path::new(&folder)).unwrap();
+    let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
+    // It is run/packs/GPU/PACK of the test's folder.
+    let site = folder.ancestors().nth(4).unwrap();
+    let node = Node::in_folder(site, rustix::process::getuid().as_raw());
+    supervise(&node, &folder).unwrap();
 }
 
 /// The packs of a test, whose supervisors end with it.
@@ -131,16 +134,15 @@ fn after_a_fault_there_is_another_server() {
     let packs = packs(folder.path(), SERVER);
     assert_eq!(enter(&packs, 1).as_deref(), Ok("uid-2001-1"));
     let first = packs.gpu.join("uid-2001-1");
-    fs::write(
-        first.join("said"),
-        "[Server 7] Server teardown in progress.\n",
-    )
-    .unwrap();
+    let line = "[Server 7] Client {PID: 4000000, Context: 1} encountered a fatal GPU error.\n";
+    fs::write(first.join("said"), line).unwrap();
     let end = Instant::now() + Duration::from_secs(20);
     while enter(&packs, 2).as_deref() != Ok("uid-2001-2") {
         assert!(Instant::now() < end, "the same server still");
         thread::sleep(Duration::from_millis(20));
     }
+    let events = fs::read_to_string(folder.path().join("log/events.jsonl")).unwrap();
+    assert!(events.contains("\"event\":\"pack_fault\""), "{events}");
 }
 
 #[test]

@@ -15,9 +15,9 @@ use std::sync::atomic::AtomicU32;
 
 /// A GPU whose channels do what they are told, and whose log says what the test says.
 #[derive(Clone, Default)]
-struct Steered {
-    log: Arc<Mutex<Vec<Switch>>>,
-    waiting: Arc<Mutex<BTreeSet<Channel>>>,
+pub(super) struct Steered {
+    pub(super) log: Arc<Mutex<Vec<Switch>>>,
+    pub(super) waiting: Arc<Mutex<BTreeSet<Channel>>>,
     /// The number of calls that let channels run which get an error that passes.
     busy: Arc<AtomicU32>,
     /// Where it is to be written down which channels wait, and whether that was there at each call that holds some.
@@ -99,13 +99,13 @@ impl Steered {
         });
     }
 
-    fn waits(&self, channel: Channel) -> bool {
+    pub(super) fn waits(&self, channel: Channel) -> bool {
         self.waiting.lock().unwrap().contains(&channel)
     }
 }
 
 /// Waits until that is so.
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
@@ -114,7 +114,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// The process of a job's: the log of one that has ended is not believed.
-fn pid(number: u32) -> u32 {
+pub(super) fn pid(number: u32) -> u32 {
     match number {
         1 => std::process::id(),
         2 => std::os::unix::process::parent_id(),
@@ -129,11 +129,11 @@ fn steered_gpu(folder: &Path) -> (Arc<Gpu>, Steered) {
     (Gpu::start(scheduler, &Arc::default()).unwrap(), device)
 }
 
-fn is_free(sat: &Sat) -> bool {
+pub(super) fn is_free(sat: &Sat) -> bool {
     sat.seat().free().load(SeqCst) == 1
 }
 
-fn channel(number: u32) -> Channel {
+pub(super) fn channel(number: u32) -> Channel {
     Channel {
         client: 0xc1d0_0000 + number,
         handle: 0x5c00_0022,
@@ -141,7 +141,7 @@ fn channel(number: u32) -> Channel {
 }
 
 /// Channels of a process that are proven.
-fn set_channels(gpu: &Gpu, id: SeatId, channels: Vec<Channel>) {
+pub(super) fn set_channels(gpu: &Gpu, id: SeatId, channels: Vec<Channel>) {
     gpu.state()
         .session(id)
         .set_channels(Channels::Known(channels));

@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""On a machine with a GPU: programs of one user at the same time, in a pack, in slices without one, and under NVIDIA's MPS alone.
+
+    unshare --mount python3 bench/gpu/packs.py --library libsoftmig.so --monitor softmig-monitor --prolog softmig-prolog --out FOLDER
+        [--only NAME...] [--mixes N,N,...] [--seconds 3] [--deaths 100] [--budget SECONDS] [--revision TEXT]
+    python3 bench/gpu/packs.py --report bench/results
+
+The first as root, in a mount namespace of its own. Needs nvcc, nvidia-cuda-mps-control, PyTorch, transformers, JAX and CuPy, all
+readable by every user. No other program may use the GPU meanwhile. Adds to FOLDER/gpu-packs.json after each measurement. Paces are
+parts of a program's own alone on the GPU, in the same run. The second makes the page from the figures.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+HERE = pathlib.Path(__file__).resolve().parent
+# The first that has a module of the name counts.
+sys.path[:0] = [str(HERE / "beside"), str(HERE / "compute"), str(HERE / "memory")]
+sys.dont_write_bytecode = True
+
+import runner
+
+MORTAL = HERE.parent.parent / "research/packs_facts/mortal.cu"
+# Real programs of several frameworks, four in quarters and eight in eighths; and a cell beside seven others.
+MIXES = [
+    ["decode", "loader", "train_small", "jax_step"],
+    ["train_small", "cupy_sync", "server", "jax_step"],
+    ["decode", "loader", "train_small", "jax_step", "cupy_sync", "server", "cell37ms", "train_small"],
+]
+# How a client ends.
+ENDS = ("kill", "exit", "crash", "term", "throw")
+OTHERS = (65532, 65533)
+FIRST = 8000
+
+
+class Packs:
+    """A node, and what was found there."""
+
+    def __init__(self, options, node, stage, work):
+        self.options, self.node, self.stage, self.work = options, node, stage, work
+        self.file = options.out / "gpu-packs.json"
+        self.found = json.loads(self.file.read_text()) if self.file.exists() else {"whole": {}}
+        self.numbers = iter(range(FIRST, 10**6))
+
+    def keep(self, name, value):
+        self.found[name] = value
+        self.file.write_text(json.dumps(self.found, indent=1) + "\n")
+        print(name, json.dumps(value), flush=True)
+
+    def programs(self, wanted, at_end):
+        """Those of one user in equal slices, ready: (workload, share of the GPU, user)."""
+        from node import Job
+        from programs import Program
+        made = []
+        for name, part, user in wanted:
+            job = Job(self.node, next(self.numbers), 8 // part, 8, user=user)
+            at_end.callback(job.end)
+            made.append((name, job))
+        self.node.preload(True)
+        at_end.callback(self.node.preload, False)
+        started = [Program(self.stage, name, job) for name, job in made]
+        at_end.callback(end, started)
+        for one in started:
+            one.ready()
+        self.node.preload(False)
+        return started
+
+    def paces(self, programs, seconds=None):
+        """Each one's part of its pace alone, and what it says of latencies."""
+        from programs import window
+        looked = window(programs, seconds or self.options.seconds, 0.6)
+        return [{"workload": one["workload"], "pace": round(one["pace"] / self.found["whole"][one["workload"]], 4)} | ({"latency": one["latency"]} if "latency" in one else {}) for one in looked]
+
+    def alone(self, names):
+        """Each by itself, without anything."""
+        from programs import Program, window
+        new = sorted(set(names) - set(self.found["whole"]))
+        with contextlib.ExitStack() as at_end:
+            started = [Program(self.stage, name) for name in new]
+            at_end.callback(end, started)
+            for one in started:
+                one.ready()
+            for one in started:
+                self.found["whole"][one.name] = window([one], self.options.seconds * 0.7, 0.5)[0]["pace"]
+        self.keep("whole", self.found["whole"])
+
+    def mix(self, number):
+        """The same programs by time-slicing, under MPS alone, in slices, and in a pack."""
+        from node import PACKED, POLICY
+        from programs import Program
+        names = MIXES[number - 1]
+        self.alone(names)
+        found = {}
+        for subject in ("mps", "slices", "pack", "time-sliced"):
+            with contextlib.ExitStack() as at_end:
+                if subject in ("mps", "time-sliced"):
+                    if subject == "mps":
+                        at_end.enter_context(mps(self.work))
+                    started = [Program(self.stage, name) for name in names]
+                    at_end.callback(end, started)
+                    for one in started:
+                        one.ready()
+                else:
+                    self.node.set_policy(PACKED if subject == "pack" else POLICY)
+                    started = self.programs([(name, len(names), OTHERS[0]) for name in names], at_end)
+                found[subject] = self.paces(started)
+                found[f"{subject}, clients"] = clients()
+                found[f"{subject}, sum"] = round(sum(one["pace"] for one in found[subject]), 4)
+        self.keep(f"mix {number}", found)
+
+    def shares(self):
+        """A pack with two quarters beside two other users' quarters, all busy; and the same without a pack."""
+        from node import PACKED, POLICY, USER
+        self.alone(["busy100us"])
+        found = {}
+        for subject, policy in (("pack", PACKED), ("slices", POLICY)):
+            with contextlib.ExitStack() as at_end:
+                self.node.set_policy(policy)
+                users = (USER, USER, *OTHERS)
+                started = self.programs([("busy100us", 4, user) for user in users], at_end)
+                looked = [one["pace"] for one in self.paces(started, 5)]
+                found[subject] = {"the two of one user": round(sum(looked[:2]), 4), "others": looked[2:], "sum": round(sum(looked), 4), "each": looked}
+                subprocess.run([self.options.monitor, "--once"], capture_output=True)
+        self.keep("shares", found)
+
+    def launch(self):
+        """A program that waits for each kernel of 20 us: in a slice, as a pack's only client, and under MPS alone."""
+        from node import PACKED, POLICY
+        from programs import Program
+        self.alone(["sync20us", "busy100us"])
+        found = {}
+        with contextlib.ExitStack() as at_end:
+            at_end.enter_context(mps(self.work))
+            started = [Program(self.stage, "sync20us")]
+            at_end.callback(end, started)
+            started[0].ready()
+            found["mps"] = [one["pace"] for one in self.paces(started)]
+        for subject, policy in (("slice", POLICY), ("pack", PACKED)):
+            with contextlib.ExitStack() as at_end:
+                self.node.set_policy(policy)
+                started = self.programs([("sync20us", 1, OTHERS[0])], at_end)
+                found[subject] = [one["pace"] for one in self.paces(started)]
+        self.keep("launch", found)
+
+    def mortal(self):
+        """The program of research/packs_facts.py that ends as it is told."""
+        mortal = self.work / "mortal"
+        if not mortal.exists():
+            subprocess.run(["nvcc", "-O2", "-arch=native", MORTAL, "-o", mortal, "-lcuda"], check=True)
+            mortal.chmod(0o755)
+        return mortal
+
+    def dying(self, job, count):
+        """So many of it in a job, with work queued, and what each said first."""
+        self.node.preload(True)
+        command = job.command(self.mortal(), "device", "1")
+        several = [subprocess.Popen(command, env=job.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
+        said = [one.stdout.readline().strip() for one in several]
+        self.node.preload(False)
+        return several, said
+
+    def faults(self):
+        """A client has a fault of the GPU: what the others' job gets, and when a new client works. And the server's own words."""
+        from node import PACKED, Job
+        self.node.set_policy(PACKED)
+        job, found = Job(self.node, next(self.numbers), 4, 8, user=OTHERS[0]), {}
+        several, found["first"] = self.dying(job, 3)
+        several[0].stdin.write("fault\n")
+        several[0].stdin.flush()
+        found["the one"] = several[0].communicate(timeout=30)[0].strip()
+        begun = time.monotonic()
+        found["new ones"] = []
+        for _ in range(4):
+            new, said = self.dying(job, 1)
+            found["new ones"].append((round(time.monotonic() - begun, 2), said, clients()))
+            new[0].kill()
+            new[0].wait()
+        found["servers"] = sorted(path.name for path in pathlib.Path("/var/run/softmig/packs").glob("*/*"))
+        found["log"] = job.log()
+        for one in several[1:]:
+            one.kill()
+            one.wait()
+        job.end()
+        with mps(self.work) as log:
+            one = subprocess.Popen([self.mortal(), "device", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            one.stdout.readline()
+            one.communicate("fault\n", timeout=30)
+            time.sleep(0.5)
+            found["the server says"] = [line.split("] ", 1)[-1] for line in log.read_text(errors="replace").splitlines()][-25:]
+        self.keep("faults", found)
+
+    def deaths(self):
+        """So many clients of each kind end with work queued, twelve at a time, beside two of the same pack that go on."""
+        from node import PACKED, Job
+        self.node.set_policy(PACKED)
+        found = {}
+        for how in ENDS:
+            died = counted = 0
+            begun, longest = time.monotonic(), 0.0
+            with contextlib.ExitStack() as at_end:
+                survivors = None
+                while counted < self.options.deaths:
+                    if survivors is None:
+                        own = contextlib.ExitStack()
+                        survivors = self.programs([("sync20us", 8, OTHERS[0])] * 2, own)
+                        for one in survivors:
+                            one.go()
+                    job = Job(self.node, next(self.numbers), 4, 8, user=OTHERS[0])
+                    several, said = self.dying(job, 12)
+                    for one in several:
+                        if how in ("kill", "term"):
+                            one.kill() if how == "kill" else one.terminate()
+                        else:
+                            one.stdin.write(how + "\n")
+                            one.stdin.flush()
+                    ended = time.monotonic()
+                    for one in several:
+                        one.wait(30)
+                    longest = max(longest, time.monotonic() - ended)
+                    # The pack had more than the share that is left to it, which comes first.
+                    time.sleep(0.6)
+                    before = [one.look()[0] for one in survivors]
+                    time.sleep(0.6)
+                    alive = [one.talk.child.poll() is None and one.look()[0] > was for one, was in zip(survivors, before)]
+                    counted += sum(line == "up" for line in said)
+                    if said.count("up") < 12:
+                        found.setdefault("said", []).append(sorted(set(said)))
+                    if not all(alive):
+                        died += 1
+                        own.close()
+                        survivors = None
+                    job.end()
+                    if time.monotonic() - begun > 60:
+                        break
+                if survivors is not None:
+                    own.close()
+            found[how] = {"deaths": counted, "others died": died, "longest end s": round(longest, 3)}
+            self.keep("deaths", found)
+
+
+def end(programs):
+    for one in programs:
+        one.stop()
+    for one in programs:
+        one.talk.end()
+
+
+def clients():
+    """How many clients of MPS the driver's tool lists."""
+    said = subprocess.run(["nvidia-smi"], capture_output=True, text=True).stdout
+    return sum("M+C" in line for line in said.splitlines())
+
+
+@contextlib.contextmanager
+def mps(work):
+    """NVIDIA's MPS alone, for programs that are started meanwhile."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=work))
+    folder.chmod(0o755)
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    log = folder / "said"
+    daemon = subprocess.Popen(["nvidia-cuda-mps-control", "-f", "-multiuser-server"], env=os.environ | variables, stdin=subprocess.DEVNULL, stdout=open(log, "w"), stderr=subprocess.STDOUT)
+    os.environ.update(variables)
+    try:
+        time.sleep(1)
+        yield log
+    finally:
+        for name in variables:
+            del os.environ[name]
+        daemon.terminate()
+        daemon.wait(10)
+
+
+def main():
+    options = runner.parse(
+        __doc__, ["library", "monitor", "prolog"],
+        mixes=runner.number("1,2,3", "numbers, separated by commas"),
+        seconds=runner.number(3.0, "that programs are measured"),
+        deaths=runner.number(100, "of each kind"),
+        budget=runner.BUDGET,
+        only={"nargs": "*"},
+    )
+    if options.report:
+        import packs_page
+        return packs_page.write(options.report)
+    from machine import machine
+    from node import Node
+    from programs import Stage
+    options.out.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    with runner.work_folder() as work, contextlib.ExitStack() as at_end:
+        stage = Stage(work, {name for mix in MIXES for name in mix} | {"busy100us", "sync20us"})
+        library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
+        node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
+        at_end.callback(node.stop)
+        node.start()
+        packs = Packs(options, node, stage, work)
+        packs.keep("about", {"machine": machine(), "revision": options.revision, "seconds": options.seconds})
+        steps = [("deaths", packs.deaths), ("faults", packs.faults), ("shares", packs.shares)]
+        steps += [(f"mix {number}", lambda number=number: packs.mix(number)) for number in map(int, options.mixes.split(","))]
+        steps.append(("launch", packs.launch))
+        for name, step in steps:
+            if options.only and name.split()[0] not in options.only or time.monotonic() - begun > options.budget:
+                continue
+            try:
+                step()
+            except Exception:
+                print(name, "failed", traceback.format_exc()[-1200:], flush=True)
+                packs.keep(f"{name} failed", traceback.format_exc()[-400:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+//! Jobs of a pack: clients of one MPS server, which are on the GPU at the same time and which the GPU's log has under one process.
+
+use super::steered::{Steered, channel, is_free, pid, set_channels, wait_until};
+use super::*;
+use crate::arbiter::scheduler::Device;
+use crate::packs::PackId;
+use crate::schedule::Nanos;
+use softmig_rm::{Channel, Reading, Switch, Untaken};
+use std::path::Path;
+
+/// How long a group is there while others have work: as long as one of half of the GPU is to have.
+const SLICE: Nanos = 16_000_000;
+
+const PACK: PackId = PackId::User(2001);
+
+/// A GPU whose groups always have work. What they did is found out when the log is read or channels change, so that a slow machine
+/// changes nothing.
+#[derive(Clone, Default)]
+struct Worked {
+    device: Steered,
+    groups: Arc<Mutex<Groups>>,
+    /// What channels were told, in order.
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+#[derive(Default)]
+struct Groups {
+    all: Vec<Group>,
+    /// Which one is there, and since when.
+    there: Option<(usize, Nanos)>,
+    /// Whose turn was last.
+    last: usize,
+    /// Until when it is known what they did.
+    at: Nanos,
+}
+
+/// What is on the GPU together.
+struct Group {
+    /// The process that the log names.
+    process: u32,
+    /// It may be there while any of these may run.
+    channels: Vec<Channel>,
+}
+
+#[derive(Clone, Copy)]
+struct Told {
+    channel: Channel,
+    is_on: bool,
+    /// Whether it ran before.
+    ran: bool,
+}
+
+impl Groups {
+    /// What the log says until then, while these channels wait.
+    fn go_on(&mut self, now: Nanos, waits: impl Fn(Channel) -> bool) -> Vec<Switch> {
+        let mut log = Vec::new();
+        let mut note = |process, is_start, at: Nanos| {
+            log.push(Switch {
+                process,
+                channel: 6,
+                is_start,
+                at: at.unsigned_abs(),
+            });
+        };
+        let may_run: Vec<bool> = self
+            .all
+            .iter()
+            .map(|it| !it.channels.iter().all(|&it| waits(it)))
+            .collect();
+        let count = self.all.len();
+        loop {
+            if let Some((one, since)) = self.there {
+                let is_alone = (0..count).all(|it| it == one || !may_run[it]);
+                let end = since + SLICE;
+                if may_run[one] && (is_alone || end > now) {
+                    break;
+                }
+                if may_run[one] {
+                    self.at = self.at.max(end);
+                }
+                note(self.all[one].process, false, self.at);
+                self.there = None;
+            }
+            let Some(next) = (1..=count)
+                .map(|it| (self.last + it) % count)
+                .find(|&it| may_run[it])
+            else {
+                break;
+            };
+            note(self.all[next].process, true, self.at);
+            (self.there, self.last) = (Some((next, self.at)), next);
+        }
+        self.at = now;
+        log
+    }
+}
+
+impl Worked {
+    fn go_on(&self) {
+        let log = self
+            .groups
+            .lock()
+            .unwrap()
+            .go_on(now(), |it| self.device.waits(it));
+        self.device.log.lock().unwrap().extend(log);
+    }
+
+    fn waits(&self, channel: Channel) -> bool {
+        self.device.waits(channel)
+    }
+
+    /// What channels were told from the one of this number on.
+    fn told_since(&self, from: usize) -> Vec<Told> {
+        self.told.lock().unwrap()[from..].to_vec()
+    }
+
+    fn count_told(&self) -> usize {
+        self.told.lock().unwrap().len()
+    }
+}
+
+impl Device for Worked {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
+        self.go_on();
+        self.device.switches(to)
+    }
+
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+        self.go_on();
+        let told = channels.iter().map(|&channel| Told {
+            channel,
+            is_on,
+            ran: !self.waits(channel),
+        });
+        self.told.lock().unwrap().extend(told);
+        self.device.enable(channels, is_on)
+    }
+}
+
+/// Such a GPU, with the groups of these channels, by the processes that the log names.
+fn gpu<const N: usize>(folder: &Path, groups: [(u32, &[u32]); N]) -> (Arc<Gpu>, Worked) {
+    let device = Worked::default();
+    let group = |(process, channels): (u32, &[u32])| Group {
+        process,
+        channels: channels.iter().copied().map(channel).collect(),
+    };
+    *device.groups.lock().unwrap() = Groups {
+        all: groups.map(group).into(),
+        at: now(),
+        ..Groups::default()
+    };
+    let scheduler = Scheduler::with(device.clone(), folder);
+    (Gpu::start(scheduler, &Arc::default()).unwrap(), device)
+}
+
+/// A process of a job that always has work, with the channel of its number. The log names the processes 1 and 2 alone.
+struct Client {
+    sat: Sat,
+    id: SeatId,
+    channel: Channel,
+}
+
+impl Client {
+    fn start(gpu: &Arc<Gpu>, number: u32, admission: Admission) -> Self {
+        const UNNAMED: u32 = 0x7fff_0000;
+        let process = match number {
+            1 | 2 => pid(number),
+            _ => UNNAMED + number,
+        };
+        let (sat, id) = sit_as(gpu, admission, process, Version::Cap).unwrap();
+        set_channels(gpu, id, vec![channel(number)]);
+        sat.want();
+        Self {
+            sat,
+            id,
+            channel: channel(number),
+        }
+    }
+
+    /// Its process ends, while it is held or not.
+    fn end(&self, gpu: &Gpu, device: &Worked, is_held: bool) {
+        loop {
+            let mut state = gpu.state();
+            if device.waits(self.channel) == is_held {
+                return state.remove(self.id);
+            }
+            drop(state);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What a job of so many quarters has.
+fn quarters(job: u32, count: u32, mode: Mode, pack: Option<PackId>) -> Admission {
+    Admission {
+        job: Job(job),
+        uid: 2001,
+        share: Share::new(count, 4).unwrap(),
+        mode,
+        pack,
+    }
+}
+
+/// What parts of the time jobs were charged in the seconds to come, in percent.
+fn parts<const N: usize>(gpu: &Gpu, jobs: [u32; N]) -> [f64; N] {
+    let charged = || {
+        let mut book = gpu.account().book;
+        jobs.map(|job| book.of(Job(job)).charged)
+    };
+    let (begun, before) = (now(), charged());
+    thread::sleep(Duration::from_secs(3));
+    let (after, time) = (charged(), now() - begun);
+    std::array::from_fn(|it| 100.0 * (after[it] - before[it]) as f64 / time as f64)
+}
+
+fn is_near(parts: &[f64], expected: &[f64]) -> bool {
+    parts
+        .iter()
+        .zip(expected)
+        .all(|(it, expected)| (it - expected).abs() < 4.0)
+}
+
+/// Two quarters of one user's, of which the log names the first alone, and another's half. The parts of the time that the book says,
+/// and whether the two were held and let run together.
+fn two_quarters_and_a_half(pack: Option<PackId>) -> ([f64; 3], bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3]), (pid(2), &[2])]);
+    let start = |number, count, pack| {
+        Client::start(&gpu, number, quarters(number, count, Mode::SOFT, pack))
+    };
+    let all = [start(1, 1, pack), start(3, 1, pack), start(2, 2, None)];
+    wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
+    let from = device.count_told();
+    let parts = parts(&gpu, [1, 3, 2]);
+    gpu.end();
+    let told = device.told_since(from);
+    let of = |client: &Client| -> Vec<bool> {
+        let own = told.iter().filter(|it| it.channel == client.channel);
+        own.map(|it| it.is_on).collect()
+    };
+    let (first, second) = (of(&all[0]), of(&all[1]));
+    (parts, first.len() > 10 && first == second)
+}
+
+#[test]
+fn a_pack_is_one_job_with_the_shares_of_all_and_its_time_is_theirs_by_their_work() {
+    let (parts, are_together) = two_quarters_and_a_half(Some(PACK));
+    assert!(is_near(&parts, &[25.0, 25.0, 50.0]), "{parts:?}");
+    assert!(are_together);
+    // Without it whom the log names pays for both, and cannot be held.
+    let (parts, are_together) = two_quarters_and_a_half(None);
+    assert!(
+        parts[1] < 1.0 && !is_near(&parts, &[25.0, 25.0, 50.0]),
+        "{parts:?}"
+    );
+    assert!(!are_together);
+}
+
+#[test]
+fn the_channels_of_a_client_that_has_ended_wait_for_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3, 4, 5]), (pid(2), &[2])]);
+    let packed = |number| {
+        // Two of them are of one job.
+        let job = if number == 5 { 4 } else { number };
+        Client::start(&gpu, number, quarters(job, 1, Mode::SOFT, Some(PACK)))
+    };
+    let all = [1, 3, 4, 5].map(packed);
+    let other = Client::start(&gpu, 2, quarters(2, 1, Mode::SOFT, None));
+    wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
+    let [first, second, running, held] = &all;
+    let mut gone = Vec::new();
+    for (client, is_held) in [(running, false), (held, true)] {
+        client.end(&gpu, &device, is_held);
+        gone.push((client.channel, device.count_told()));
+        assert!(device.waits(client.channel));
+        let next = Scheduler::with(device.clone(), folder.path());
+        assert!(
+            !next.waiting.contains(&client.channel),
+            "the next arbiter would let it run"
+        );
+        // The others go on.
+        let from = device.count_told();
+        wait_until("the others are held and let run", || {
+            let told = device.told_since(from);
+            [first, second, &other].iter().all(|it| {
+                let on = told
+                    .iter()
+                    .filter(|one| one.channel == it.channel && one.is_on);
+                on.count() > 3
+            })
+        });
+    }
+    gpu.end();
+    for (channel, from) in gone {
+        assert!(device.waits(channel));
+        let told = device.told_since(from);
+        assert!(
+            !told.iter().any(|it| it.channel == channel),
+            "it was told something again"
+        );
+    }
+    assert!(
+        ![first, second, &other]
+            .iter()
+            .any(|it| device.waits(it.channel))
+    );
+}
+
+#[test]
+fn a_pack_loses_the_share_of_a_job_whose_last_process_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3, 4]), (pid(2), &[2])]);
+    let packed =
+        |number, job| Client::start(&gpu, number, quarters(job, 1, Mode::HARD, Some(PACK)));
+    // The last two are of one job.
+    let [first, second, third] = [(1, 1), (3, 3), (4, 3)].map(|(number, job)| packed(number, job));
+    let other = Client::start(&gpu, 2, quarters(2, 2, Mode::HARD, None));
+    let all = [&first, &second, &third, &other];
+    wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
+    let share = || {
+        let parts = parts(&gpu, [1, 3, 2]);
+        [parts[0] + parts[1], parts[2]]
+    };
+    third.end(&gpu, &device, true);
+    let both = share();
+    assert!(is_near(&both, &[50.0, 50.0]), "{both:?}");
+    second.end(&gpu, &device, false);
+    let one = share();
+    assert!(is_near(&one, &[25.0, 50.0]), "{one:?}");
+    gpu.end();
+}
+
+#[test]
+fn processes_of_packs_are_not_released() {
+    let folder = tempfile::tempdir().unwrap();
+    // The other two have work, and are not there.
+    let (gpu, device) = gpu(folder.path(), [(pid(2), &[2])]);
+    let start = |number, pack| Client::start(&gpu, number, quarters(number, 1, Mode::SOFT, pack));
+    let [packed, unnamed] = [1, 3].map(|number| start(number, Some(PACK)));
+    let [alone, _other] = [4, 2].map(|number| start(number, None));
+    let released = |client: &Client| {
+        let told = device.told_since(0);
+        let own = told.iter().filter(|it| it.channel == client.channel);
+        own.filter(|it| it.is_on && it.ran).count()
+    };
+    wait_until("who is in none is released", || released(&alone) >= 3);
+    assert_eq!([&packed, &unnamed].map(released), [0, 0]);
+    gpu.end();
+}
