@@ -41,6 +41,10 @@ fn a_granted_slice_says_its_ceiling_and_what_it_saves_up() {
             "ceiling = 'share'\nburst_ms = 2000",
             "(a cap, also while the GPU is idle; it saves up 2 s)",
         ),
+        (
+            "pack = 'user'",
+            "(a cap, also while the GPU is idle)\n  together    your jobs on one GPU run at the same time, in their shares together",
+        ),
     ] {
         let mut policy = tempfile::NamedTempFile::new().unwrap();
         let text = ours.replacen("mode = \"hard\"", keys, 1);

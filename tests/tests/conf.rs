@@ -176,6 +176,8 @@ fn the_monitor_writes_only_its_own_files_and_takes_no_more_than_a_part() {
         ("RuntimeDirectory", "softmig"),
         ("StateDirectory", "softmig"),
         ("ReadWritePaths", "/var/log -/sys/fs/bpf"),
+        // Packs keep their server when it is restarted.
+        ("KillMode", "process"),
         // One of its helpers that is ended for its memory ends nothing else.
         ("OOMPolicy", "continue"),
     ] {

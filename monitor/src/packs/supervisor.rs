@@ -340,7 +340,6 @@ mod tests {
         assert!(is_of_a_fault(line) && process_in(line).is_none());
         for line in [
             "Status of client {PID: 2041, Context ID: 1} is ACTIVE",
-            "Server failed to recevie command with status 806, assuming client {PID: 2041, Context ID: 0} exit",
             "Client process 2041 disconnected",
         ] {
             assert!(!is_of_a_fault(line), "{line}");

@@ -220,9 +220,9 @@ impl Explain {
         };
         let text = match (cases.as_slice(), self.json) {
             ([case], true) => Answer::new(&case.verdict, &unseen).to_json(),
-            ([case], false) => with_unseen(for_people(&case.verdict), &unseen),
+            ([case], false) => with_unseen(for_people(&policy, &case.verdict), &unseen),
             (cases, true) => JsonCases::new(cases, &unseen).to_json(),
-            (cases, false) => with_unseen(cases_for_people(cases), &unseen),
+            (cases, false) => with_unseen(cases_for_people(&policy, cases), &unseen),
         };
         say!("{text}");
         // Of this cluster, now, and for people.

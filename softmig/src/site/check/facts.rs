@@ -104,6 +104,8 @@ pub(crate) struct Machine {
     pub(crate) cgroups: Seen<Cgroups>,
     /// The device gate.
     pub(crate) gate: DeviceGate,
+    /// Whether NVIDIA's control program of MPS is there, which packs need.
+    pub(crate) has_mps: bool,
     /// The GPUs.
     pub(crate) nvml: Seen<Devices>,
     /// Jobs with limits here that Slurm does not know.

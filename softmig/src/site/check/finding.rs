@@ -176,6 +176,7 @@ codes! {
     DeviceMemoryLimits Info "DEVICE_MEMORY_LIMITS",
     DeviceMemorySmaller Warn "DEVICE_MEMORY_SMALLER",
     DeviceGate Warn "DEVICE_GATE",
+    PackProgram Warn "PACK_PROGRAM",
     NvmlMemory Error "NVML_MEMORY",
     NvmlGpus Error "NVML_GPUS",
     SchedulerNoEffect Warn "SCHEDULER_NO_EFFECT",

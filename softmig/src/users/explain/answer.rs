@@ -2,12 +2,14 @@
 
 use super::cases::Case;
 use serde::Serialize;
+use softmig_policy::config::gpu_types::GpuType;
+use softmig_policy::node::job_conf::Pack;
 use softmig_policy::node::limits::{Ceiling, Mode, Percent};
-use softmig_policy::{Grant, Limits, Terms, Verdict};
+use softmig_policy::{Grant, Limits, Policy, Terms, Verdict};
 
 const UNCHANGED: &str = "nothing in this request asks for part of a GPU; Slurm gets it as it is";
 
-pub(super) fn for_people(verdict: &Verdict) -> String {
+pub(super) fn for_people(policy: &Policy, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Refused(refusal) => refusal.to_string(),
         Verdict::Unchanged { terms, .. } => {
@@ -16,11 +18,12 @@ pub(super) fn for_people(verdict: &Verdict) -> String {
         Verdict::Granted(grant) => {
             let limits = &grant.limits;
             format!(
-                "softmig: granted: {}\n  GPU memory  {} MiB\n  GPU time    {} % ({})\n  Slurm gets  {}, on {}{}",
+                "softmig: granted: {}\n  GPU memory  {} MiB\n  GPU time    {} % ({}){}\n  Slurm gets  {}, on {}{}",
                 granted(grant),
                 limits.memory_mib(),
                 limits.percent(),
                 ceiling(limits),
+                together(policy, limits),
                 grant.request.tres_per_node.as_deref().unwrap_or_default(),
                 nodes(grant),
                 host(grant) + &set_besides(&grant.terms)
@@ -43,6 +46,17 @@ fn ceiling(limits: &Limits) -> String {
             Percent(limits.mode().ceiling_of(limits.share()))
         ),
         Ceiling::Gpu => "more while no other job wants it".to_owned(),
+    }
+}
+
+/// Whose jobs run there at the same time.
+fn together(policy: &Policy, limits: &Limits) -> &'static str {
+    let gpu = policy.gpu(limits.gpu_type().as_str());
+    match gpu.and_then(GpuType::pack) {
+        Some(Pack::User) => {
+            "\n  together    your jobs on one GPU run at the same time, in their shares together"
+        }
+        None => "",
     }
 }
 
@@ -218,7 +232,7 @@ impl<'a> JsonCases<'a> {
 const DEPENDS: &str = "it depends on the account; add --account=NAME, the user's default account if the job names none";
 
 /// The same for people.
-pub(super) fn cases_for_people(cases: &[Case]) -> String {
+pub(super) fn cases_for_people(policy: &Policy, cases: &[Case]) -> String {
     let mut text = format!("softmig: {DEPENDS}");
     for case in cases {
         let names = case.accounts.iter().map(|name| format!("account {name}"));
@@ -227,7 +241,7 @@ pub(super) fn cases_for_people(cases: &[Case]) -> String {
         text += &format!(
             "\nsoftmig: with {}:\n{}",
             names.join(" or "),
-            for_people(&case.verdict)
+            for_people(policy, &case.verdict)
         );
     }
     text

@@ -21,6 +21,10 @@ use std::path::Path;
 /// Slurm's programs at each job's start and end.
 const PROGRAMS: [&str; 2] = ["/usr/libexec/softmig-prolog", "/usr/libexec/softmig-epilog"];
 
+/// The control program of MPS, and where systemd's services look for programs.
+const MPS_CONTROL: &str = "nvidia-cuda-mps-control";
+const PATH: [&str; 4] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
+
 /// Whether this looks like a machine with GPUs that softmig holds jobs on.
 pub(crate) fn is_node() -> bool {
     [NODE_CONF, "/dev/nvidiactl"]
@@ -45,6 +49,9 @@ pub(crate) fn look() -> Machine {
         shares_run: shares_run(Path::new(RUN)),
         cgroups: cgroups(),
         gate: gate(&Node::this_machine()),
+        has_mps: PATH
+            .iter()
+            .any(|folder| is_program(&Path::new(folder).join(MPS_CONTROL))),
         ended_jobs: unknown_to_slurm(&Node::this_machine())
             .unwrap_or_default()
             .iter()

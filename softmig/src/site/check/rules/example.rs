@@ -254,6 +254,7 @@ pub(crate) fn machine() -> Machine {
             ..Cgroups::default()
         }),
         gate: DeviceGate::NotSet,
+        has_mps: true,
         nvml: Ok(Devices {
             driver: None,
             gpus: (0..4).map(l40s).collect(),

@@ -36,6 +36,7 @@ pub(crate) fn check(
     if policy.node().device_gate {
         found.extend(gate(&machine.gate));
     }
+    found.extend(packs(policy, machine));
     match &machine.nvml {
         Err(why) => found.push(Finding::skip("NVML", why)),
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
@@ -175,6 +176,20 @@ fn gate(gate: &DeviceGate) -> Option<Finding> {
             "change that, or set device_gate = false in policy.toml; docs/device-gate.md says what it needs",
         )),
     }
+}
+
+/// Whether jobs can be packed where the policy says so.
+fn packs(policy: &Policy, machine: &Machine) -> Option<Finding> {
+    let packed = policy.gpus().find(|gpu| gpu.pack().is_some())?;
+    if machine.has_mps {
+        return None;
+    }
+    Some(Finding::new(
+        Code::PackProgram,
+        format!("[gpu.{}]", packed.name()),
+        "pack = \"user\", and nvidia-cuda-mps-control is not in /usr/bin: slices of one user have the GPU in turns",
+        "install the package of NVIDIA's driver that has it, or omit pack",
+    ))
 }
 
 /// Whether jobs can share the GPUs of a model by their own scheduler.

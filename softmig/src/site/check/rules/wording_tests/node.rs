@@ -9,9 +9,10 @@ use crate::site::check::facts::{
 };
 use crate::site::check::finding::{Code, Finding};
 use crate::site::check::rules;
-use crate::site::check::rules::example::{cluster, l40s, machine, memory_of, policy_with};
+use crate::site::check::rules::example::{GPUS, cluster, l40s, machine, memory_of, policy_with};
 use softmig_node::proofs::{Failed, Proof};
 use softmig_nvml::{Gpu, MigState, Setting};
+use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 
 /// The findings on the node after one change.
@@ -100,6 +101,7 @@ fn library() -> Vec<Example> {
             Code::NotLookedAt,
             gate(DeviceGate::Unknown("only root can see it".into())),
         ),
+        (Code::PackProgram, without_mps()),
         (Code::RunFolder, found(|node| node.shares_run = true)),
         (
             Code::LoaderOther,
@@ -117,6 +119,22 @@ fn library() -> Vec<Example> {
             found(|node| node.ended_jobs = vec![777, 778]),
         ),
     ]
+}
+
+/// A policy with packs, on a node that cannot have them.
+fn without_mps() -> Vec<Finding> {
+    let packed = format!("{GPUS}pack = \"user\"\n");
+    let node = Machine {
+        gate: DeviceGate::Set,
+        has_mps: false,
+        ..machine()
+    };
+    rules::machine(
+        &Policy::parse(&packed).unwrap(),
+        &node,
+        Some(&cluster()),
+        60,
+    )
 }
 
 fn upkeep() -> Vec<Example> {
