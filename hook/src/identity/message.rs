@@ -281,6 +281,9 @@ impl Why<'_> {
     }
 }
 
+/// The function that takes managed memory.
+const MANAGED: &CStr = c"cuMemAllocManaged";
+
 impl Request<'_> {
     fn write(&self, line: &mut Line, observes: bool) {
         line.push(if observes {
@@ -299,6 +302,12 @@ impl Request<'_> {
         push_mib(line, self.held_here.into());
         line.push(b") and may hold ");
         push_mib(line, self.limit.into());
+        // Programs use it to go beyond a GPU's memory.
+        if self.function.to_bytes() == MANAGED.to_bytes() {
+            line.push(
+                b"; managed memory counts wherever it is: switch the program's unified memory off",
+            );
+        }
         if let Some(larger) = self.larger {
             line.push(b"; for more, ask for gpu:");
             line.push(larger.as_str().as_bytes());

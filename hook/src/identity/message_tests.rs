@@ -25,6 +25,14 @@ fn limits(shards: u32, mode: Mode) -> &'static Limits {
 /// In the ledger's units.
 const MIB: u64 = (1 << 20) / softmig_region::UNIT;
 
+fn managed() -> &'static Request<'static> {
+    let function = MANAGED;
+    Box::leak(Box::new(Request {
+        function,
+        ..*request(true, Some("l40s.2"))
+    }))
+}
+
 fn request(is_first: bool, larger: Option<&str>) -> &'static Request<'static> {
     let larger = larger.map(|name| &*Box::leak(Box::new(TypeName::new(name).unwrap())));
     Box::leak(Box::new(Request {
@@ -91,6 +99,7 @@ examples! { messages: Message<'static> {
     Message::OutOfMemory(_) => [
         Message::OutOfMemory(request(true, Some("l40s.2"))),
         Message::OutOfMemory(request(false, None)),
+        Message::OutOfMemory(managed()),
     ],
     Message::Missing(_) => [missing()],
     Message::NoAccount(_) => [
