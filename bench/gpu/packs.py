@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,8 @@ MIXES = [
 ]
 # How a client ends.
 ENDS = ("kill", "exit", "crash", "term", "throw")
-OTHERS = (65532, 65533)
+# Accounts that every system has: some programs ask for their user's name.
+OTHERS = (1, 2)
 FIRST = 8000
 
 
@@ -44,9 +46,11 @@ class Packs:
     """A node, and what was found there."""
 
     def __init__(self, options, node, stage, work):
+        from machine import machine
         self.options, self.node, self.stage, self.work = options, node, stage, work
         self.file = options.out / "gpu-packs.json"
         self.found = json.loads(self.file.read_text()) if self.file.exists() else {"whole": {}}
+        self.found |= {"machine": machine(), "revision": options.revision, "seconds": options.seconds}
         self.numbers = iter(range(FIRST, 10**6))
 
     def keep(self, name, value):
@@ -171,7 +175,7 @@ class Packs:
         from node import PACKED, Job
         self.node.set_policy(PACKED)
         job, found = Job(self.node, next(self.numbers), 4, 8, user=OTHERS[0]), {}
-        several, found["first"] = self.dying(job, 3)
+        several, _ = self.dying(job, 3)
         several[0].stdin.write("fault\n")
         several[0].stdin.flush()
         found["the one"] = several[0].communicate(timeout=30)[0].strip()
@@ -179,10 +183,10 @@ class Packs:
         found["new ones"] = []
         for _ in range(4):
             new, said = self.dying(job, 1)
-            found["new ones"].append((round(time.monotonic() - begun, 2), said, clients()))
+            found["new ones"].append({"seconds": round(time.monotonic() - begun, 2), "said": said[0]})
             new[0].kill()
             new[0].wait()
-        found["servers"] = sorted(path.name for path in pathlib.Path("/var/run/softmig/packs").glob("*/*"))
+        found["servers"] = len(list(pathlib.Path("/var/run/softmig/packs").glob("*/*")))
         found["log"] = job.log()
         for one in several[1:]:
             one.kill()
@@ -193,7 +197,8 @@ class Packs:
             one.stdout.readline()
             one.communicate("fault\n", timeout=30)
             time.sleep(0.5)
-            found["the server says"] = [line.split("] ", 1)[-1] for line in log.read_text(errors="replace").splitlines()][-25:]
+            said = [line.split("] ", 1)[-1] for line in log.read_text(errors="replace").splitlines()][-25:]
+            found["the server says"] = [re.sub(r"-?\d{3,}", "N", re.sub(r" .uuid GPU-.*?\)", "", line)) for line in said]
         self.keep("faults", found)
 
     def deaths(self):
@@ -245,6 +250,32 @@ class Packs:
             self.keep("deaths", found)
 
 
+def write_page(folder):
+    """The page beside the figures."""
+    found, gpu, driver, lines = runner.page(folder, "packs", "Packs: programs of one user at the same time")
+    lines.append(f"{found['machine']['date']}, {gpu}, driver {driver}, softmig of {found['revision']}. Paces are parts of a program's own alone on the GPU.")
+    for name in sorted(name for name in found if name.startswith("mix ")):
+        of, subjects = found[name], ("time-sliced", "mps", "slices", "pack")
+        lines += ["", f"## {len(of['pack'])} programs in equal slices", "", f"| program | {' | '.join(subjects)} |", "| --- |" + " --- |" * len(subjects)]
+        for at, one in enumerate(of["pack"]):
+            lines.append(f"| {one['workload']} | " + " | ".join(str(of[subject][at]["pace"]) for subject in subjects) + " |")
+        lines.append("| sum | " + " | ".join(str(of[f"{subject}, sum"]) for subject in subjects) + " |")
+    if "shares" in found:
+        lines += ["", "## A user's two quarters beside two other users', all busy", "", "| | the two | others | sum |", "| --- | --- | --- | --- |"]
+        lines += [f"| {name} | {of['the two of one user']} | {', '.join(map(str, of['others']))} | {of['sum']} |" for name, of in found["shares"].items()]
+    if "launch" in found:
+        lines += ["", "## A program that waits for each kernel of 20 us", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
+        lines.append(f"| {found['launch']['mps'][0]} | {found['launch']['slice'][0]} | {found['launch']['pack'][0]} |")
+    if "deaths" in found:
+        lines += ["", "## Clients that end with work queued", "", "Twelve at a time, beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
+        lines += [f"| {how} | {of['deaths']} | {of['others died']} | {of['longest end s']} s |" for how, of in found["deaths"].items() if how != "said"]
+    if "faults" in found:
+        of = found["faults"]
+        news = ", ".join(f"{one['seconds']} s" for one in of["new ones"])
+        lines += ["", "## A fault on the GPU", "", f"One of three clients wrote to a wrong address ({of['the one']}). Others stayed, with their dead contexts. New programs ran {news} after it, each of which was then killed; there were {of['servers']} servers by then: one whose only client is killed with work queued has a fault itself. The words of a server about a fault, whose clients' numbers are N here:", "", "```", *of["the server says"], "```"]
+    runner.write_page(folder, "packs", lines)
+
+
 def end(programs):
     for one in programs:
         one.stop()
@@ -287,9 +318,7 @@ def main():
         only={"nargs": "*"},
     )
     if options.report:
-        import packs_page
-        return packs_page.write(options.report)
-    from machine import machine
+        return write_page(options.report)
     from node import Node
     from programs import Stage
     options.out.mkdir(parents=True, exist_ok=True)
@@ -301,7 +330,6 @@ def main():
         at_end.callback(node.stop)
         node.start()
         packs = Packs(options, node, stage, work)
-        packs.keep("about", {"machine": machine(), "revision": options.revision, "seconds": options.seconds})
         steps = [("deaths", packs.deaths), ("faults", packs.faults), ("shares", packs.shares)]
         steps += [(f"mix {number}", lambda number=number: packs.mix(number)) for number in map(int, options.mixes.split(","))]
         steps.append(("launch", packs.launch))
