@@ -198,7 +198,7 @@ class Packs:
             one.communicate("fault\n", timeout=30)
             time.sleep(0.5)
             said = [line.split("] ", 1)[-1] for line in log.read_text(errors="replace").splitlines()][-25:]
-            found["the server says"] = [re.sub(r"-?\d{3,}", "N", re.sub(r" .uuid GPU-.*?\)", "", line)) for line in said if not line.startswith("Server failed")]
+            found["the server says"] = [re.sub(r"-?\d{3,}", "N", re.sub(r" .uuid GPU-.*?\)", "", line)) for line in said if "fatal" in line]
         self.keep("faults", found)
 
     def deaths(self):

@@ -57,9 +57,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::jobs::confs::Confs;
-use crate::packs::Packs;
+use crate::packs::{PackId, Packs};
 use crate::schedule::Job;
-use authorizer::pack_of;
 use closer::Closer;
 use gpu::{Gpu, spawn};
 use gpus::Gpus;
@@ -162,7 +161,7 @@ fn end_packs(packs: &Arc<Packs>, node: Node) -> io::Result<()> {
                     confs.any(|conf| match conf {
                         Ok(conf) => {
                             let mut gpus = conf.gpus.iter().map(Uuid::as_str);
-                            pack_of(conf) == Some(id) && gpus.any(|its| its == gpu)
+                            PackId::of(conf) == Some(id) && gpus.any(|its| its == gpu)
                         }
                         Err(_) => true,
                     })

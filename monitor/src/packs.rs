@@ -6,8 +6,9 @@
 //! one for each pack, which starts NVIDIA's control program and stays when the daemon ends. The daemon asks it by a socket
 //! ([`question`]), and [`Packs`] starts and ends it.
 //!
-//! A client can keep the supervisor waiting that closes its files. That is a client of the same user.
+//! A thread closes the files of each client that has ended. Who keeps it waiting has one place less for clients of the same user.
 
+mod device;
 mod id;
 mod kept;
 mod question;

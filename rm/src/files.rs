@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, fstat, makedev, statx};
 
 use crate::call::{DEVICES, file_of};
 
@@ -15,6 +15,9 @@ const CONTROL: &str = "nvidiactl";
 /// That of unified memory, whose closing unmaps what the process's kernels use.
 const UNIFIED: &str = "nvidia-uvm";
 
+/// A process has one or two of each kind.
+const MOST: usize = 16;
+
 /// The files that keep what a process has on the GPUs.
 #[derive(Debug, Default)]
 pub struct Files {
@@ -22,6 +25,14 @@ pub struct Files {
     pub control: Vec<(i32, OwnedFd)>,
     /// Those of unified memory.
     pub unified: Vec<OwnedFd>,
+}
+
+impl Files {
+    /// Whether there are some of both kinds.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self.control.is_empty() && !self.unified.is_empty()
+    }
 }
 
 /// Those of the process that has this number, of which `process` is the file. They stay open as long as what comes back is kept.
@@ -47,9 +58,13 @@ impl Devices {
         })
     }
 
-    fn of_process(&self, process: BorrowedFd<'_>, number: u32) -> io::Result<Files> {
+    fn is_one(&self, device: Option<u64>) -> bool {
+        device.is_some_and(|it| it == self.control || it == self.unified)
+    }
+
+    fn of_process(&self, process: BorrowedFd<'_>, owner: u32) -> io::Result<Files> {
         let mut files = Files::default();
-        for entry in fs::read_dir(format!("/proc/{number}/fd"))? {
+        for entry in fs::read_dir(format!("/proc/{owner}/fd"))? {
             let Some((number, name)) = entry.ok().and_then(|entry| named(&entry)) else {
                 continue;
             };
@@ -57,12 +72,20 @@ impl Devices {
             if ![CONTROL, UNIFIED].contains(&name.as_str()) {
                 continue;
             }
+            // A file system of a user's is not asked about its file.
+            if !self.is_one(named_device(&entry_path(owner, number))) {
+                continue;
+            }
             let Ok(file) = file_of(process, number) else {
                 continue;
             };
             match device(&file) {
-                Some(device) if device == self.control => files.control.push((number, file)),
-                Some(device) if device == self.unified => files.unified.push(file),
+                Some(device) if device == self.control && files.control.len() < MOST => {
+                    files.control.push((number, file));
+                }
+                Some(device) if device == self.unified && files.unified.len() < MOST => {
+                    files.unified.push(file);
+                }
                 _ => {}
             }
         }
@@ -77,6 +100,18 @@ fn named(entry: &DirEntry) -> Option<(i32, String)> {
     Some((number, target.file_name()?.to_str()?.to_owned()))
 }
 
+fn entry_path(owner: u32, number: i32) -> String {
+    format!("/proc/{owner}/fd/{number}")
+}
+
+/// The number of the device that a file is by what the kernel knows of it already.
+fn named_device(path: &str) -> Option<u64> {
+    let status = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    let kind = FileType::from_raw_mode(status.stx_mode.into());
+    let device = makedev(status.stx_rdev_major, status.stx_rdev_minor);
+    (kind == FileType::CharacterDevice).then_some(device)
+}
+
 /// The number of the device that a file is.
 fn device(file: &impl AsFd) -> Option<u64> {
     let status = fstat(file).ok()?;
@@ -87,14 +122,14 @@ fn device(file: &impl AsFd) -> Option<u64> {
 /// Whether the process that has this number still has the driver's file of control by that descriptor.
 #[must_use]
 pub fn has_control(number: u32, descriptor: i32) -> bool {
-    let target = fs::read_link(format!("/proc/{number}/fd/{descriptor}"));
+    let target = fs::read_link(entry_path(number, descriptor));
     target.is_ok_and(|target| target.file_name() == Some(CONTROL.as_ref()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, Mode, makedev, mknodat};
+    use rustix::fs::{Mode, mknodat};
     use std::fs::File;
     use std::os::fd::AsRawFd;
 
@@ -139,6 +174,7 @@ mod tests {
         let numbers: Vec<i32> = files.control.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [control.as_raw_fd()]);
         assert_eq!(files.unified.len(), 1);
+        assert!(files.is_complete() && !Files::default().is_complete());
         assert!(has_control(number, control.as_raw_fd()));
         let descriptor = control.as_raw_fd();
         drop(control);

@@ -46,6 +46,12 @@ pub fn time_slice(process: BorrowedFd<'_>, number: u32, group: Group) -> Result<
     Ok(slice.0)
 }
 
+/// Whether a client of the driver's was made by this open file of control, as the answer for one of its groups proves.
+#[must_use]
+pub fn is_made_by(file: impl AsFd, client: Handle, group: Handle) -> bool {
+    control(file, client, group, &mut GetTimeSlice(0)).is_ok()
+}
+
 /// Tells a group of another process something, by that process's own file.
 fn ask<T: Control>(
     process: BorrowedFd<'_>,

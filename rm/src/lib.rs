@@ -24,7 +24,7 @@ mod switch;
 pub use call::{Error, ErrorKind, Handle};
 pub use clock::now;
 pub use files::{Files, files_of, has_control};
-pub use group::{Group, set_time_slice, time_slice};
+pub use group::{Group, is_made_by, set_time_slice, time_slice};
 pub use switch::{Reading, Switch};
 
 use std::os::fd::OwnedFd;

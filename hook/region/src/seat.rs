@@ -224,8 +224,8 @@ pub const ADMISSION: [u8; 8] = *b"softgate";
 pub const ANSWER: usize = 4;
 
 /// The packet that a process of a job in a pack sends before it initializes CUDA, to be a client of the pack's MPS server. The answer
-/// is a packet of [`PACK_ANSWER`] bytes: an errno as above, and with 0 the folder of that server (`CUDA_MPS_PIPE_DIRECTORY`),
-/// followed by zeros.
+/// is an errno as above, or a packet of [`PACK_ANSWER`] bytes: 0, and the folder of that server (`CUDA_MPS_PIPE_DIRECTORY`), followed
+/// by zeros.
 pub const PACK: [u8; 8] = *b"softpack";
 /// How long that answer is. The folder has sockets in it, whose paths are shorter.
 pub const PACK_ANSWER: usize = 128;

@@ -59,6 +59,14 @@ pub(crate) fn is_limited_for_good() -> bool {
     with_finding(is_limited)
 }
 
+/// Whether this process's job is in a pack.
+pub(crate) fn is_packed() -> bool {
+    with_finding(|finding| match &finding.standing {
+        ProcessRules::Job(conf) => conf.pack.is_some(),
+        _ => false,
+    })
+}
+
 /// Whether limits hold for a process.
 fn is_limited(finding: &Finding) -> bool {
     match finding.standing {

@@ -129,8 +129,7 @@ impl Message<'_> {
             | Self::LimitedAsNeighbours
             | Self::LimitedByVariables
             | Self::LimitedAs(_)
-            | Self::NoNeighbours
-            | Self::NotInPack(_) => Level::Info,
+            | Self::NoNeighbours => Level::Info,
             Self::OutOfMemory(Request {
                 is_first: false, ..
             })
@@ -140,6 +139,7 @@ impl Message<'_> {
             | Self::NotKeptAway(_)
             | Self::NotAdmitted(_)
             | Self::NotKept(_)
+            | Self::NotInPack(_)
             | Self::OutOfMemory(_)
             | Self::Missing(_)
             | Self::NoAccount(_) => Level::Error,
@@ -204,9 +204,13 @@ impl Message<'_> {
             Self::NotInPack(why) => {
                 line.push(b"this process is not in its user's pack, and has the GPU in turns with it (");
                 match why {
-                    Outside::Refused(error) => push_error(line, b"error ", error.0),
+                    Outside::Refused(Error(libc::ENOSYS)) => line.push(b"there is none to be had on this GPU"),
+                    Outside::Refused(Error(libc::EUSERS)) => line.push(b"it has as many processes as it may"),
+                    Outside::Refused(Error::AGAIN) => line.push(b"its server takes too long"),
+                    Outside::Refused(Error(libc::ENOENT | libc::ECONNREFUSED)) => line.push(b"softmig-monitor does not answer"),
+                    Outside::Refused(error) => push_error(line, b"softmig-monitor answers error ", error.0),
                     Outside::NotTaken(error) => {
-                        line.push(b"CUDA's error ");
+                        line.push(b"its server does not take it, CUDA's error ");
                         line.push_number(error.into(), 1);
                     }
                 }

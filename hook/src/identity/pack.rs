@@ -212,8 +212,8 @@ fn folder_in(answer: &[u8; PACK_ANSWER]) -> Option<Folder> {
 /// For how long to ask again after an error, in milliseconds.
 fn patience(error: Error, listens: impl Fn() -> bool) -> u64 {
     match error {
-        // An older monitor gives another answer.
-        Error(libc::EACCES | libc::EINVAL | libc::ENOSYS | libc::EUSERS | libc::EBADMSG) => 0,
+        // The first is an older monitor's.
+        Error(libc::EINVAL | libc::EACCES | libc::ENOSYS | libc::EUSERS | libc::EBADMSG) => 0,
         Error(libc::ENOENT | libc::ECONNREFUSED) if !listens() => RESTART_MS,
         // The monitor's own answer.
         Error::MISSING => 0,

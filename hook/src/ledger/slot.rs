@@ -291,7 +291,11 @@ impl Slot {
                 continue;
             }
             let age = now.saturating_sub(seen);
-            let settling = if is_gone { SETTLING_GONE } else { SETTLING };
+            let settling = match is_gone {
+                true if gate::is_packed() => SETTLING_PACKED,
+                true => SETTLING_GONE,
+                false => SETTLING,
+            };
             let is_other = name.swap(process, Ordering::Relaxed) != process;
             // One without a name that was seen that long ago may have been another one.
             let is_unsure = !is_gone && age > SETTLING.saturating_mul(2);
@@ -333,6 +337,10 @@ const SETTLING: u64 = 1000;
 /// The same after its death was first seen, of one that is gone: when its parent knew of its end, the driver mostly had the memory
 /// already, and 16 ms later in all deaths that were watched.
 const SETTLING_GONE: u64 = 50;
+
+/// The same in a pack, whose supervisor has the driver's files open for 0.15 s more, and closes them one after the other
+/// (monitor/src/packs/kept.rs).
+const SETTLING_PACKED: u64 = 500;
 
 /// The outcome of a look at dead processes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use softmig_node::dir::Dir;
 use softmig_node::job::JobId;
 use softmig_node::node::{Node, conf_name};
-use softmig_policy::node::job_conf::{JobConf, Pack, Uuid};
+use softmig_policy::node::job_conf::{JobConf, Uuid};
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_policy::node::paths::LONGEST_CONF;
 use std::collections::BTreeSet;
@@ -135,7 +135,7 @@ impl Authorizer for Jobs {
             uid: conf.uid,
             share: limits.share(),
             mode: limits.mode(),
-            pack: pack_of(&conf),
+            pack: PackId::of(&conf),
         })
     }
 
@@ -152,7 +152,7 @@ impl Authorizer for Jobs {
     fn packed_job(&self, client: Client) -> Option<PackedJob> {
         let (_, place) = user_and_place(&self.proc, client.pid).ok()?;
         let conf = self.conf(&place).ok()?;
-        let pack = pack_of(&conf)?;
+        let pack = PackId::of(&conf)?;
         // A slice is on one GPU.
         let mut gpus = conf.gpus.iter().filter_map(bytes);
         let gpu = gpus.next().filter(|_| gpus.next().is_none())?;
@@ -172,12 +172,6 @@ impl Authorizer for Jobs {
         // Root's processes may be of any job.
         limited.map(|conf| conf.uid).chain([0]).collect()
     }
-}
-
-/// The pack of a job with limits.
-pub(super) fn pack_of(conf: &JobConf) -> Option<PackId> {
-    conf.limits?;
-    conf.pack.map(|Pack::User| PackId::User(conf.uid))
 }
 
 fn number(place: &Membership, conf: &JobConf) -> Option<u32> {

@@ -78,7 +78,13 @@ impl Gpu {
         self.state().is_steered()
     }
 
-    /// A process has gone.
+    /// A process has ended.
+    pub(super) fn note_end(&self, seat: SeatId) {
+        self.state().note_end(seat);
+        self.look(seat);
+    }
+
+    /// A process has given up its seat.
     pub(super) fn remove(&self, seat: SeatId) {
         self.state().remove(seat);
         self.look(seat);

@@ -169,15 +169,21 @@ impl GpuState {
         Ok((seat, session))
     }
 
-    /// Removes a process that has gone.
-    pub(super) fn remove(&mut self, seat: SeatId) {
-        if let Some(session) = self.sessions.remove(&seat) {
-            session.close();
-            if self.tenancy.is_packed(seat.job) {
-                // The driver's files are kept that it had: none of its work is to run when they are closed.
-                self.scheduler.retire(&session.known());
-            }
+    /// Removes a process that has ended. Its pack's supervisor has disabled its channels, and they are not to run again.
+    pub(super) fn note_end(&mut self, seat: SeatId) {
+        let session = self.sessions.get(&seat);
+        if let Some(session) = session.filter(|_| self.tenancy.is_packed(seat.job)) {
+            self.scheduler.retire(&session.known());
         }
+        self.remove(seat);
+    }
+
+    /// Removes a process that has no seat any more.
+    pub(super) fn remove(&mut self, seat: SeatId) {
+        let Some(session) = self.sessions.remove(&seat) else {
+            return;
+        };
+        session.close();
         if self.of_job(seat.job).next().is_none() {
             match self.tenancy.leave(seat.job) {
                 (tenant, Some((share, mode))) => self.steering.add(tenant, share, mode),
@@ -426,6 +432,20 @@ impl GpuState {
         }
     }
 
+    /// Whether a process was held long enough to be off the GPU. The log names one client of a pack for all: so all of them have to be.
+    fn is_surely_held(&self, job: Job, session: &Session) -> bool {
+        let at = self.steering.looked();
+        if !self.tenancy.is_packed(job) {
+            return session.is_surely_held(at);
+        }
+        let tenant = self.tenancy.tenant(job);
+        let mut sessions = self.sessions.iter();
+        sessions.all(|(seat, it)| {
+            let is_held = it.is_surely_held(at) && !it.has_news();
+            self.tenancy.tenant(seat.job) != tenant || is_held || it.is_idle()
+        })
+    }
+
     /// The state of all processes at that moment, as their pages say.
     fn seat_states(&mut self, now: Nanos) -> Vec<SeatState> {
         let sessions = self.sessions.iter();
@@ -433,7 +453,7 @@ impl GpuState {
             job: self.tenancy.tenant(seat.job),
             process: session.pid,
             is_steered: self.not_steered(now, seat.job, session).is_none(),
-            is_surely_held: session.is_surely_held(self.steering.looked()),
+            is_surely_held: self.is_surely_held(seat.job, session),
             hides: self.is_held(seat.job) && session.hides(now),
             // The log does not say which client of a pack is on the GPU.
             may_release: self.can_hold(seat.job, session)
@@ -499,7 +519,7 @@ impl GpuState {
         self.named.note(self.scheduler.id(), &stays, is_known);
         let mut unseated = self.named.with(&self.unseated);
         for one in unseated.values_mut() {
-            one.job = self.tenancy.tenant(one.job);
+            one.job = self.tenancy.tenant_of_unseated(one.pack, one.job);
         }
         let found = self.steering.find_interruptions(at, &stays, &seats);
         let look = self.steering.look(at, &stays, &seats, &unseated);

@@ -46,6 +46,7 @@ impl Named {
                 job: of.job,
                 share: of.share,
                 mode: of.mode,
+                pack: of.pack,
             });
             self.all.insert(pid, of);
         }

@@ -363,16 +363,9 @@ impl Scheduler {
         held
     }
 
-    /// Lets the channels wait for good of a process that has ended, and whose files of the driver's others have open still.
+    /// Forgets that channels wait, and does not let them run: those of a process that has ended.
     pub(super) fn retire(&mut self, channels: &[Channel]) {
-        let runs = |channel: &Channel| !self.waiting.contains(channel);
-        let new: Vec<Channel> = channels.iter().copied().filter(runs).collect();
-        // They are not let run again, also not by the next arbiter.
         self.waiting.retain(|it| !channels.contains(it));
-        if let Some(device) = self.device().filter(|_| !new.is_empty()) {
-            let untaken = device.enable(&new, false);
-            self.judge(&untaken);
-        }
         self.note(&self.waiting);
     }
 

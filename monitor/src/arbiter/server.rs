@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
@@ -20,12 +19,11 @@ use super::borrower::Borrower;
 use super::clock;
 use super::closer::Closer;
 use super::connections::{Connection, Connections};
-use super::gpu::Gpu;
 use super::gpu_state::Newcomer;
 use super::gpus::Gpus;
 use super::refusals::Refusals;
 use super::settings::{GpuId, Settings, uuid};
-use super::socket::{Asked, Listener, PackStep, answer, answer_pack, is_taken, receive};
+use super::socket::{Asked, Listener, PackStep, answer, answer_folder, is_taken, receive};
 use crate::jobs::pidfd::Pidfd;
 use crate::packs::{PackMember, Packs};
 use crate::schedule::{Nanos, SeatId};
@@ -238,34 +236,39 @@ impl Server {
     fn pack(&self, mut connection: Connection, step: PackStep) {
         let _ = epoll::delete(self.closer.epoll(), &connection.socket);
         let packed = self.authorizer.packed_job(connection.client);
+        // The number was this process's while the kernel was asked about it.
+        let client = connection.client.pid;
+        let lives = |process: &Pidfd| !process.has_ended(client);
+        let packed = packed.filter(|_| connection.process.as_ref().is_ok_and(lives));
         let (Some(packed), Some(packs)) = (packed, self.packs.clone()) else {
-            return answer_pack(&connection.socket, step, Err(Errno::NOENT));
+            return drop(answer(&connection.socket, Err(Errno::NOENT)));
         };
         connection.client.uid = packed.uid;
         let (gpus, settings) = (Arc::clone(&self.gpus), self.settings.clone());
-        let enter = move |connection: &Connection| {
-            // Without that, a pack could not be kept to its share.
-            let is_steered = |gpu: Arc<Gpu>| gpu.is_steered();
-            let gpu = gpus.get_or_start(packed.gpu, &settings).map(is_steered);
-            let client = connection.client.pid;
+        let serve = move |connection: &Connection| {
+            let socket = &connection.socket;
+            // Where a GPU is not steered, a pack could not be kept to its share.
+            let gpu = gpus.get_or_start(packed.gpu, &settings);
+            let is_steered = gpu.is_ok_and(|gpu| gpu.is_steered());
             let process = connection.process.as_ref().ok().and_then(Pidfd::file);
-            let done = match (gpu, process) {
-                (Ok(true), Some(process)) => {
-                    let gpu = uuid(packed.gpu);
-                    match step {
-                        PackStep::Enter => packs.enter(&gpu, packed.pack, client),
-                        PackStep::Keep => {
-                            let process = (client, process.as_fd());
-                            let kept = packs.keep(&gpu, packed.pack, process);
-                            kept.map(|()| PathBuf::new())
-                        }
-                    }
-                }
-                _ => Err(Errno::NOSYS),
+            let Some(process) = process.filter(|_| is_steered) else {
+                return drop(answer(socket, Err(Errno::NOSYS)));
             };
-            answer_pack(&connection.socket, step, done);
+            let (key, pid) = ((uuid(packed.gpu), packed.pack), connection.client.pid);
+            let answered = match step {
+                PackStep::Enter => match packs.enter(&key, pid) {
+                    Ok(folder) => answer_folder(socket, &folder),
+                    Err(error) => answer(socket, Err(error)),
+                },
+                PackStep::Keep => {
+                    let kept = packs.keep(&key, (pid, process.as_fd()), packed.job.0);
+                    answer(socket, kept.map(|()| None))
+                }
+            };
+            // A process that has gone asks no more.
+            drop(answered);
         };
-        self.admissions.ask(packed.job, connection, Box::new(enter));
+        self.admissions.ask(packed.job, connection, Box::new(serve));
     }
 
     /// Gives a process a seat, in the place of one that it may have at that GPU.
@@ -388,7 +391,7 @@ impl Server {
         let gpus = self.gpus.all();
         for (id, seat) in process.seats {
             if let Some(gpu) = gpus.get(&id) {
-                gpu.remove(seat);
+                gpu.note_end(seat);
             }
         }
     }

@@ -8,6 +8,8 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 use softmig_region::seat::MOST_CHANNELS;
 use softmig_rm::Channel;
 
@@ -351,7 +353,14 @@ impl Session {
             };
             self.set_channels(channels);
             if let (Some(member), true) = (&self.pack, is_new) {
-                member.note_channels(&self.known());
+                let known = self.known();
+                let is_known = |it: &softmig_region::seat::Channel| {
+                    let (client, handle) = (it.client, it.handle);
+                    known.contains(&Channel { client, handle })
+                };
+                let mut told = self.page.channels().unwrap_or_default();
+                told.retain(is_known);
+                member.note_channels(&told);
             }
             let has = if is_set { slice } else { 0 };
             self.has_slice.store(has, SeqCst);
@@ -359,6 +368,16 @@ impl Session {
             // Channels that were held since then are still to be proven.
             let _ = (self.unproven).compare_exchange(unproven, 0, SeqCst, SeqCst);
         }
+    }
+
+    /// Whether it has told of channels that were not proven yet.
+    pub(super) fn has_news(&self) -> bool {
+        self.version.load(SeqCst) != self.page.version()
+    }
+
+    /// Whether it has no channels, and does nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.known_count() == 0 && !self.has_news() && !self.uses_gpu()
     }
 
     /// All of its channels were held by this time, or not all are.
@@ -385,7 +404,7 @@ impl Session {
     pub(super) fn note_stay_while_held(&self, resident: Nanos) {
         /// A shorter one is no sign.
         const SHORT: Nanos = 3_000_000;
-        let has_news = self.version.load(SeqCst) != self.page.version();
+        let has_news = self.has_news();
         if resident > SHORT && !has_news && self.escaped.fetch_add(1, SeqCst) > 0 {
             self.is_unruly.store(true, SeqCst);
             self.set_channels(Channels::Not(NotSteered::Runs));
@@ -450,6 +469,10 @@ impl Session {
             slice,
         };
         let answer = self.user.ask(process, &question)?;
+        if self.pack.is_some() && has_ended(process) {
+            // It has no file any more that could prove them. Until it is noted, they stay known as they are.
+            return Err(NoAnswer::Passing);
+        }
         if is_new {
             self.rate_limit.pay_for_proof(now(), question.groups.len());
         }
@@ -474,6 +497,12 @@ impl Session {
         let before = self.pending.fetch_max(pending, SeqCst);
         Nanos::try_from(pending.saturating_sub(before)).unwrap_or(0)
     }
+}
+
+/// Whether a process has ended.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut files = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut files, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 #[cfg(test)]

@@ -211,19 +211,12 @@ pub(super) fn answer(
     send_with(client, &errno.to_le_bytes(), file.map(AsFd::as_fd))
 }
 
-/// Answers a process in a pack: with the server's folder, if it asked for that, or with the error.
-pub(super) fn answer_pack(client: &ClientSocket, step: PackStep, done: Result<PathBuf, Errno>) {
-    let errno = done.as_ref().err().map_or(0, |error| error.raw_os_error());
-    let mut bytes = errno.to_le_bytes().to_vec();
-    if step == PackStep::Enter {
-        bytes.extend(
-            done.as_ref()
-                .map_or(&[][..], |folder| folder.as_os_str().as_bytes()),
-        );
-        bytes.resize(PACK_ANSWER, 0);
-    }
-    // If it is gone its pidfd tells.
-    let _ = send_with(client, &bytes, None);
+/// Answers with the folder of a pack's server.
+pub(super) fn answer_folder(client: &ClientSocket, folder: &Path) -> io::Result<()> {
+    let mut bytes = vec![0; ANSWER];
+    bytes.extend(folder.as_os_str().as_bytes());
+    bytes.resize(PACK_ANSWER, 0);
+    send_with(client, &bytes, None)
 }
 
 /// Sends bytes, and a file along with them.

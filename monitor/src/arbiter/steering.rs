@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::clock::now;
 use super::scheduler::{Held, Scheduler};
 use super::switch_log::{CHANGING, Stays};
+use crate::packs::PackId;
 use crate::schedule::excess::{Excess, Use};
 use crate::schedule::gangs::{Phase, Standing};
 use crate::schedule::interruptions::{Found, Interruptions, Seen};
@@ -49,6 +50,8 @@ pub struct Unseated {
     pub share: Share,
     /// Cap or share.
     pub mode: Mode,
+    /// The pack that the job is in.
+    pub pack: Option<PackId>,
 }
 
 /// Processes of a job that cannot be held, or ran while they were, and the time that they had.

@@ -46,6 +46,7 @@ fn a_job_alone_pays_for_its_processes_without_a_seat() {
             job: Job(job),
             share: half,
             mode: Mode::SOFT,
+            pack: None,
         };
         (process, of)
     };

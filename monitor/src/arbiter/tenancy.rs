@@ -4,6 +4,7 @@
 //! one job with the sum of its jobs' shares. Its time is divided among its jobs by the time for which each had work. A process of
 //! such a job that is no client of the server belongs to the pack as well: no job has its share twice.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use softmig_policy::node::limits::{Ceiling, Mode, Share};
@@ -78,6 +79,12 @@ impl Tenancy {
     /// The tenant of a job, or of a tenant.
     pub(super) fn tenant(&self, job: Job) -> Job {
         self.pack(job).map_or(job, |it| it.tenant)
+    }
+
+    /// The tenant of a job's process without a seat.
+    pub(super) fn tenant_of_unseated(&self, pack: Option<PackId>, job: Job) -> Job {
+        let pack = pack.and_then(|pack| self.packs.get(&pack));
+        pack.map_or_else(|| self.tenant(job), |it| it.tenant)
     }
 
     /// Whether a job is in a pack.
@@ -156,11 +163,12 @@ impl Pack {
             left.waited -= part.waited;
             parts.push((job, part));
         }
-        // What rounding leaves.
-        if let Some((_, first)) = parts.iter_mut().max_by_key(|(_, it)| it.charged) {
-            first.charged += left.charged;
-            first.waited += left.waited;
-            first.interruptions += left.interruptions;
+        // What rounding leaves goes to the first of those with the largest part.
+        let largest = parts.iter_mut().min_by_key(|(_, it)| Reverse(it.charged));
+        if let Some((_, largest)) = largest {
+            largest.charged += left.charged;
+            largest.waited += left.waited;
+            largest.interruptions += left.interruptions;
         }
         parts
     }
@@ -199,6 +207,9 @@ mod tests {
         assert_eq!(tenancy.tenant(Job(9)), Job(7));
         assert_eq!(tenancy.tenant(Job(5)), Job(5));
         assert!(!tenancy.is_packed(Job(5)));
+        // Of a job that has no seat yet, too.
+        assert_eq!(tenancy.tenant_of_unseated(Some(PACK), Job(11)), Job(7));
+        assert_eq!(tenancy.tenant_of_unseated(None, Job(11)), Job(11));
         // The one that names the pack leaves first.
         let (tenant, left) = tenancy.leave(Job(7));
         assert_eq!((tenant, left.unwrap().0), (Job(7), share(1)));
@@ -280,5 +291,6 @@ mod tests {
         };
         assert_eq!(divide([30, 10]), [75, 25]);
         assert_eq!(divide([0, 10]), [0, 100]);
+        assert_eq!(divide([0, 0]), [100, 0]);
     }
 }

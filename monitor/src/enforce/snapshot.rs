@@ -11,6 +11,7 @@ use crate::jobs::pidfd::state_and_beginning;
 use crate::measure::Sample;
 use crate::measure::reading::Kind;
 use crate::measure::report::{Conf, Job, JobGpu, User};
+use crate::packs::PackId;
 use crate::schedule;
 use softmig_gate::Library;
 use softmig_policy::node::job_conf::JobConf;
@@ -266,6 +267,7 @@ pub fn unseated(
             job: schedule::Job(id),
             share: limits.share(),
             mode: limits.mode(),
+            pack: conf.and_then(PackId::of),
         };
         let processes = tenant.processes.iter();
         let without = processes.filter(|it| it.computes && it.seat != Seat::Given);

@@ -1,5 +1,6 @@
 //! Which pack a job is in.
 
+use softmig_policy::node::job_conf::{JobConf, Pack};
 use std::fmt;
 
 /// A GPU's UUID as programs have it, from the driver's text.
@@ -26,6 +27,12 @@ impl fmt::Display for PackId {
 }
 
 impl PackId {
+    /// That of a job with this conf; `None` for one without limits, too.
+    pub fn of(conf: &JobConf) -> Option<Self> {
+        conf.limits?;
+        conf.pack.map(|Pack::User| Self::User(conf.uid))
+    }
+
     /// Reads that name.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let uid = name.strip_prefix("uid-")?;

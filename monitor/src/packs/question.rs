@@ -26,11 +26,11 @@ const LONGEST: usize = 64 << 10;
 pub(super) enum Question {
     /// Whether a process may become a client.
     Enter(u32),
-    /// To keep a client's files. The process's pidfd comes along.
-    Keep(u32),
-    /// A client's channels, each by the driver's client and its own handle: these are all that it has.
-    Channels(u32, Vec<(u32, u32)>),
-    /// To end, with the server and all its clients.
+    /// To keep the files of a client, which is of this job. The process's pidfd comes along.
+    Keep(u32, u32),
+    /// A client's channels, each by the driver's client, its group and its handle: these are all that it has.
+    Channels(u32, Vec<(u32, u32, u32)>),
+    /// To end with the server, if nobody has entered.
     End,
 }
 

@@ -5,8 +5,8 @@
 
 use rustix::io::Errno;
 use softmig_node::node::Node;
-use softmig_rm::Channel;
-use std::collections::BTreeMap;
+use softmig_region::seat::Channel;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -30,8 +30,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// After a start in vain, there is no other for this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// The most servers of a pack whose clients have not ended. All but one had a fault.
+const MOST: usize = 3;
+
 /// A pack's GPU, as the driver writes its UUID, and the pack.
-type Key = (String, PackId);
+pub type Key = (String, PackId);
 
 /// The packs of a node.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub struct Packs {
     /// Held while a pack's supervisor is started or ended; when one could not be started.
     starting: Mutex<BTreeMap<Key, Arc<Mutex<Option<Instant>>>>>,
     /// Those that this daemon has started, until it is seen that they have ended.
-    children: Mutex<Vec<Child>>,
+    children: Mutex<BTreeMap<PathBuf, Child>>,
 }
 
 impl Packs {
@@ -61,104 +64,111 @@ impl Packs {
     ///
     /// # Errors
     /// `USERS` if the server has as many clients as it may, `NOSYS` if there is none to be had, `AGAIN` if it takes long.
-    pub fn enter(&self, gpu: &str, id: PackId, process: u32) -> Result<PathBuf, Errno> {
-        let (gpu_folder, lock) = (self.folder.join(gpu), self.lock_of(gpu, id));
+    pub fn enter(&self, key: &Key, process: u32) -> Result<PathBuf, Errno> {
+        let (lock, end) = (self.lock_of(key), Instant::now() + STARTING);
         let mut failed = locked(&lock);
         if failed.is_some_and(|at| at.elapsed() < AGAIN) {
             return Err(Errno::NOSYS);
         }
-        let newest = generations(&gpu_folder, id).pop();
-        let end = Instant::now() + STARTING;
-        let mut folder = None;
-        if let Some(number) = newest {
-            let present = generation(&gpu_folder, id, number);
-            match ask(&present, Question::Enter(process), None) {
-                Ok(Answer::Yes) => return Ok(present),
-                Ok(Answer::Full) => return Err(Errno::USERS),
-                Ok(Answer::Soon) => folder = Some(present),
-                // The clients that it has end by themselves.
-                Ok(Answer::Faulted) => {}
-                Ok(Answer::NoFiles) => return Err(Errno::IO),
-                Err(error) if is_gone(&error) => remove(&present),
-                Err(error) => {
-                    warn!("{}: {error}", present.display());
-                    return Err(Errno::AGAIN);
-                }
-            }
-        }
-        let folder = match folder {
-            Some(folder) => folder,
-            None => {
-                let folder = generation(&gpu_folder, id, newest.unwrap_or(0) + 1);
-                self.start(&folder, id).map_err(|error| {
-                    warn!("{}: no server: {error}", folder.display());
-                    *failed = Some(Instant::now());
-                    Errno::NOSYS
-                })?;
-                folder
-            }
-        };
+        let generations = self.generations(key);
+        let mut number = generations.last().copied().unwrap_or(0);
+        let mut has_started = false;
         loop {
+            let folder = self.generation(key, number);
             match ask(&folder, Question::Enter(process), None) {
                 Ok(Answer::Yes) => return Ok(folder),
                 Ok(Answer::Full) => return Err(Errno::USERS),
-                Err(_) if self.has_ended(&folder) => {
-                    *failed = Some(Instant::now());
-                    remove(&folder);
-                    return Err(Errno::NOSYS);
+                Ok(Answer::Soon) => {}
+                Err(error) if !is_gone(&error) => {
+                    warn!("{}: {error}", folder.display());
+                    return Err(Errno::AGAIN);
                 }
-                _ if Instant::now() > end => return Err(Errno::AGAIN),
-                _ => thread::sleep(PAUSE),
+                // It does not listen yet, or its program has failed.
+                Err(_) if has_started => {
+                    if self.has_ended(&folder) {
+                        *failed = Some(Instant::now());
+                        remove(&folder);
+                        return Err(Errno::NOSYS);
+                    }
+                }
+                Ok(_) if has_started || generations.len() >= MOST => return Err(Errno::AGAIN),
+                // There is none, or its clients end by a fault: there is to be another.
+                answer => {
+                    if answer.is_err() && number > 0 {
+                        remove(&folder);
+                    }
+                    number += 1;
+                    has_started = true;
+                    let folder = self.generation(key, number);
+                    if let Err(error) = self.start(&folder, key.1) {
+                        warn!("{}: no server: {error}", folder.display());
+                        *failed = Some(Instant::now());
+                        return Err(Errno::NOSYS);
+                    }
+                }
             }
+            if Instant::now() > end {
+                return Err(Errno::AGAIN);
+            }
+            thread::sleep(PAUSE);
         }
     }
 
-    /// Keeps the files of a process that has become a client, of whichever of its pack's servers.
+    /// Keeps the files of a process of this job, by that of its pack's servers which it has entered.
     ///
     /// # Errors
-    /// `NOENT` if it has no such files, `AGAIN` if the supervisor does not answer.
+    /// `NODEV` if it has entered none, or has no such files; `AGAIN` if a supervisor does not answer.
     pub fn keep(
         &self,
-        gpu: &str,
-        id: PackId,
+        key: &Key,
         (process, file): (u32, BorrowedFd<'_>),
+        job: u32,
     ) -> Result<(), Errno> {
-        let gpu_folder = self.folder.join(gpu);
-        let newest = generations(&gpu_folder, id).pop().ok_or(Errno::NOENT)?;
-        let folder = generation(&gpu_folder, id, newest);
-        match ask(&folder, Question::Keep(process), Some(file)) {
-            Ok(Answer::Yes) => Ok(()),
-            Ok(_) => Err(Errno::NOENT),
-            Err(error) => {
-                warn!("{}: {error}", folder.display());
-                Err(Errno::AGAIN)
+        let mut kept = Err(Errno::NODEV);
+        for number in self.generations(key).into_iter().rev() {
+            let folder = self.generation(key, number);
+            match ask(&folder, Question::Keep(process, job), Some(file)) {
+                Ok(Answer::Yes) => return Ok(()),
+                Err(error) if !is_gone(&error) => {
+                    warn!("{}: {error}", folder.display());
+                    kept = Err(Errno::AGAIN);
+                }
+                _ => {}
             }
         }
+        kept
     }
 
-    /// Ends the servers whose packs have no job any more.
+    /// Ends the servers whose packs have no job any more, and clears away after those that had a fault.
     pub fn round(&self, has_jobs: impl Fn(&str, PackId) -> bool) {
         self.bury();
         for gpu in names(&self.folder) {
-            let gpu_folder = self.folder.join(&gpu);
-            for name in names(&gpu_folder) {
-                let id = name.rsplit_once('-').and_then(|(id, _)| PackId::parse(id));
-                if id.is_some_and(|id| has_jobs(&gpu, id)) {
-                    continue;
-                }
-                let folder = gpu_folder.join(&name);
-                let lock = id.map(|id| self.lock_of(&gpu, id));
-                let _held = lock.as_deref().map(locked);
-                match ask(&folder, Question::End, None) {
-                    Ok(_) => info!("{}: its jobs have ended", folder.display()),
-                    Err(error) if is_gone(&error) => {
-                        remove(&folder);
-                        if let Some(id) = id {
-                            self.starting().remove(&(gpu.clone(), id));
-                        }
-                    }
-                    Err(error) => warn!("{}: {error}", folder.display()),
-                }
+            let names = names(&self.folder.join(&gpu)).into_iter();
+            let ids = names.filter_map(|name| PackId::parse(name.rsplit_once('-')?.0));
+            for id in ids.collect::<BTreeSet<PackId>>() {
+                self.end_old(&(gpu.clone(), id), has_jobs(&gpu, id));
+            }
+        }
+    }
+
+    /// Ends a pack's servers, but for the newest of one that has jobs.
+    fn end_old(&self, key: &Key, has_jobs: bool) {
+        let lock = self.lock_of(key);
+        let _held = locked(&lock);
+        let mut generations = self.generations(key);
+        if has_jobs {
+            generations.pop();
+        } else {
+            self.starting().remove(key);
+        }
+        for number in generations {
+            let folder = self.generation(key, number);
+            match ask(&folder, Question::End, None) {
+                Ok(Answer::Yes) => info!("{}: it is not needed any more", folder.display()),
+                // It has clients.
+                Ok(_) => {}
+                Err(error) if is_gone(&error) => remove(&folder),
+                Err(error) => warn!("{}: {error}", folder.display()),
             }
         }
     }
@@ -167,8 +177,24 @@ impl Packs {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_of(&self, gpu: &str, id: PackId) -> Arc<Mutex<Option<Instant>>> {
-        Arc::clone(self.starting().entry((gpu.to_owned(), id)).or_default())
+    fn lock_of(&self, key: &Key) -> Arc<Mutex<Option<Instant>>> {
+        Arc::clone(self.starting().entry(key.clone()).or_default())
+    }
+
+    /// A pack's server by its number.
+    fn generation(&self, (gpu, id): &Key, number: u32) -> PathBuf {
+        self.folder.join(gpu).join(format!("{id}-{number}"))
+    }
+
+    /// The numbers of a pack's servers.
+    fn generations(&self, (gpu, id): &Key) -> Vec<u32> {
+        let start = format!("{id}-");
+        let names = names(&self.folder.join(gpu)).into_iter();
+        let mut numbers: Vec<u32> = names
+            .filter_map(|name| name.strip_prefix(&start)?.parse().ok())
+            .collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     fn start(&self, folder: &Path, id: PackId) -> io::Result<()> {
@@ -185,55 +211,54 @@ impl Packs {
         }
         let child = command.spawn()?;
         info!("{}: a server, by process {}", folder.display(), child.id());
-        self.children().push(child);
+        self.children().insert(folder.to_owned(), child);
         Ok(())
     }
 
-    fn children(&self) -> MutexGuard<'_, Vec<Child>> {
+    fn children(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Child>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sees which supervisors have ended.
     fn bury(&self) {
-        let is_alive = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-        self.children().retain_mut(is_alive);
+        self.children().retain(|_, child| is_alive(child));
     }
 
-    /// Whether the supervisor that was started last does not live any more, as its folder's socket says too.
+    /// Whether the supervisor of this folder, which this daemon has started, does not live any more.
     fn has_ended(&self, folder: &Path) -> bool {
-        let mut children = self.children();
-        let last = children.last_mut().map(Child::try_wait);
-        !matches!(last, Some(Ok(None))) && !folder.join("control").exists()
+        !self.children().get_mut(folder).is_some_and(is_alive)
     }
+}
+
+fn is_alive(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(None))
 }
 
 /// A process of a job in a pack.
 #[derive(Clone, Debug)]
 pub struct PackMember {
     packs: Arc<Packs>,
-    gpu: String,
-    id: PackId,
+    key: Key,
     process: u32,
 }
 
 impl PackMember {
     /// That of this pack on that GPU.
-    pub fn new(packs: Arc<Packs>, (gpu, id): Key, process: u32) -> Self {
+    pub fn new(packs: Arc<Packs>, key: Key, process: u32) -> Self {
         Self {
             packs,
-            gpu,
-            id,
+            key,
             process,
         }
     }
 
     /// Tells the supervisor which channels the process has. One that is no client is passed over there.
     pub fn note_channels(&self, channels: &[Channel]) {
-        let gpu_folder = self.packs.folder.join(&self.gpu);
-        let channels: Vec<_> = channels.iter().map(|it| (it.client, it.handle)).collect();
+        let told = |it: &Channel| (it.client, it.group, it.handle);
+        let channels: Vec<_> = channels.iter().map(told).collect();
         // It may be of an earlier server, whose clients have not all ended.
-        for number in generations(&gpu_folder, self.id) {
-            let folder = generation(&gpu_folder, self.id, number);
+        for number in self.packs.generations(&self.key) {
+            let folder = self.packs.generation(&self.key, number);
             let question = Question::Channels(self.process, channels.clone());
             match ask(&folder, question, None) {
                 Err(error) if !is_gone(&error) => warn!("{}: {error}", folder.display()),
@@ -265,22 +290,6 @@ fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         warn!("{}: {error}", folder.display());
     }
-}
-
-/// A pack's server by its number.
-fn generation(gpu_folder: &Path, id: PackId, number: u32) -> PathBuf {
-    gpu_folder.join(format!("{id}-{number}"))
-}
-
-/// The numbers of a pack's servers.
-fn generations(gpu_folder: &Path, id: PackId) -> Vec<u32> {
-    let start = format!("{id}-");
-    let names = names(gpu_folder).into_iter();
-    let mut numbers: Vec<u32> = names
-        .filter_map(|name| name.strip_prefix(&start)?.parse().ok())
-        .collect();
-    numbers.sort_unstable();
-    numbers
 }
 
 fn names(folder: &Path) -> Vec<String> {

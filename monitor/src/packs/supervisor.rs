@@ -1,5 +1,7 @@
 //! The process that has a pack's MPS server, and keeps the files of its clients.
 
+#![expect(unsafe_code, reason = "the server ends with this process")]
+
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, chmod, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -7,25 +9,25 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
     sockopt,
 };
-use rustix::process::{Pid, Signal, kill_process, setsid};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal, setsid};
 use rustix::time::Timespec;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level;
 use softmig_node::events::Event;
 use softmig_node::node::Node;
-use softmig_rm::{Channel, ErrorKind, Gpu};
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, PipeReader, Read, pipe};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use crate::jobs::confs::Confs;
 use crate::jobs::log;
-use crate::jobs::owner::{Membership, user_and_place};
 
-use super::id::gpu_id;
-use super::kept::{Kept, MOST_CLIENTS};
+use super::device::Device;
+use super::kept::{Kept, Left, MOST_CLIENTS};
 use super::question::{Answer, Question, SOCKET, answer, receive};
 
 /// NVIDIA's program that starts a server for the first client.
@@ -33,17 +35,22 @@ const CONTROL_PROGRAM: &str = "nvidia-cuda-mps-control";
 /// Its socket, which is there when it is ready.
 const CONTROL_SOCKET: &str = "control";
 /// How often is looked who has the driver's file no more, though it lives.
-const ROUND: Duration = Duration::from_secs(1);
+const ROUND: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 /// How long who asked may take to become a client.
 const COMING: Duration = Duration::from_secs(10);
 /// How long who asks may take to say it.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long the server may take to end when it is told to.
 const ENDING: Duration = Duration::from_secs(2);
+/// How long clients may take to end after a fault.
+const FAULTED: Duration = Duration::from_secs(20);
 /// The longest line of the server's that is looked at.
 const LONGEST_LINE: usize = 1024;
 
-/// Has an MPS server for the GPU whose UUID is the name of the folder's parent, until it is told to end or the server does.
+/// Has an MPS server for the GPU whose UUID is the name of the folder's parent, until it is told to end, or the server ends.
 ///
 /// # Errors
 /// The system's, and if NVIDIA's control program is not there.
@@ -51,37 +58,48 @@ pub fn supervise(node: &Node, folder: &Path) -> io::Result<()> {
     // Signals to the daemon's group are not for this process.
     let _ = setsid();
     softmig_proof::keep_rights_to_borrow()?;
+    let (told, tell) = pipe()?;
+    for signal in [SIGTERM, SIGINT] {
+        low_level::pipe::register(signal, OwnedFd::from(tell.try_clone()?))?;
+    }
     let gpu = folder.parent().and_then(Path::file_name);
+    let gpu = gpu.and_then(|name| name.to_str()).unwrap_or_default();
     let listener = listen_at(&folder.join(SOCKET))?;
-    let mut server = Command::new(CONTROL_PROGRAM)
-        .args(["-f", "-multiuser-server"])
-        .env("CUDA_MPS_PIPE_DIRECTORY", folder)
-        // It writes to standard output.
-        .env("CUDA_MPS_LOG_DIRECTORY", "/dev/null")
-        .env("CUDA_VISIBLE_DEVICES", gpu.unwrap_or_default())
-        .env_remove("NOTIFY_SOCKET")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
+    let mut server = start_server(folder, gpu)?;
     let said = server.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     fcntl_setfl(&said, fcntl_getfl(&said)? | OFlags::NONBLOCK)?;
     let mut supervisor = Supervisor {
         node: node.clone(),
         folder: folder.to_owned(),
         listener,
+        told,
         said,
         line: Vec::new(),
         kept: Kept::default(),
         coming: BTreeMap::new(),
-        has_faulted: false,
-        is_to_end: false,
-        id: gpu.and_then(|name| gpu_id(name.to_str()?)),
-        gpu: None,
+        state: State::Serves,
+        device: Device::of(gpu),
     };
     let done = supervisor.serve();
     end(&mut server);
     done
+}
+
+fn start_server(folder: &Path, gpu: &str) -> io::Result<Child> {
+    let mut command = Command::new(CONTROL_PROGRAM);
+    command
+        .args(["-f", "-multiuser-server"])
+        .env("CUDA_MPS_PIPE_DIRECTORY", folder)
+        // It writes to standard output.
+        .env("CUDA_MPS_LOG_DIRECTORY", "/dev/null")
+        .env("CUDA_VISIBLE_DEVICES", gpu)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let end_with_this = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: a call of the kernel and nothing else.
+    unsafe { command.pre_exec(end_with_this) };
+    command.spawn()
 }
 
 /// Ends the server.
@@ -112,6 +130,8 @@ struct Supervisor {
     node: Node,
     folder: PathBuf,
     listener: OwnedFd,
+    /// Readable when a signal tells it to end.
+    told: PipeReader,
     /// What the server writes.
     said: ChildStdout,
     /// The line that is not complete yet.
@@ -119,60 +139,80 @@ struct Supervisor {
     kept: Kept,
     /// Who may become a client, until when.
     coming: BTreeMap<u32, Instant>,
-    has_faulted: bool,
-    is_to_end: bool,
-    id: Option<[u8; 16]>,
-    /// From the first client on.
-    gpu: Option<Gpu>,
+    state: State,
+    device: Device,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It takes clients.
+    Serves,
+    /// A fault of the GPU ends its clients. When they have ended it does, or at this time: what they had is lost.
+    HasFaulted(Instant),
+    /// It was told to end.
+    Ends,
+}
+
+/// What has happened.
+struct Happened {
+    asks: bool,
+    is_told: bool,
+    says: bool,
+    /// In the order of [`Kept::processes`].
+    ended: Vec<bool>,
 }
 
 impl Supervisor {
     fn serve(&mut self) -> io::Result<()> {
         let mut looked = Instant::now();
-        loop {
-            let (asks, says, ended) = self.wait()?;
-            let (gpu, id) = (&mut self.gpu, self.id);
-            self.kept
-                .let_go(ended.into_iter(), |channels| disable(gpu, id, channels));
-            if looked.elapsed() >= ROUND {
+        while self.state != State::Ends {
+            let happened = self.wait()?;
+            // The server names whose fault it was while that is known here.
+            let is_alive = !happened.says || self.listen()?;
+            let device = &mut self.device;
+            let disable = |left: &[Left<'_>]| device.disable(left);
+            self.kept.let_go(happened.ended.into_iter(), disable);
+            if looked.elapsed().as_secs() >= ROUND.tv_sec.unsigned_abs() {
                 looked = Instant::now();
-                let gpu = &mut self.gpu;
-                self.kept
-                    .let_those_go_without_a_use(|channels| disable(gpu, id, channels));
+                let device = &mut self.device;
+                let disable = |left: &[Left<'_>]| device.disable(left);
+                self.kept.let_those_go_without_a_use(disable);
             }
-            if says && !self.listen()? {
-                info!("{}: its server has ended", self.folder.display());
-                return Ok(());
-            }
-            if asks {
+            if happened.asks {
                 self.accept();
             }
-            if self.is_to_end || self.has_faulted && self.kept.count() == 0 {
-                return Ok(());
+            let is_over = match self.state {
+                State::HasFaulted(until) => self.kept.count() == 0 || Instant::now() > until,
+                State::Serves | State::Ends => false,
+            };
+            if !is_alive || happened.is_told || is_over {
+                info!("{}: its server ends", self.folder.display());
+                self.state = State::Ends;
             }
         }
+        Ok(())
     }
 
-    /// Waits until something happens: whether the daemon asks, whether the server says something, and who has ended.
-    fn wait(&self) -> io::Result<(bool, bool, Vec<bool>)> {
-        let is_any = self.kept.count() > 0;
-        let timeout = is_any.then(|| Timespec::try_from(ROUND));
-        let timeout = timeout
-            .transpose()
-            .map_err(|_| io::ErrorKind::InvalidInput)?;
-        let own = [self.listener.as_fd(), self.said.as_fd()];
+    /// Waits until something happens.
+    fn wait(&self) -> io::Result<Happened> {
+        let timeout = (self.kept.count() > 0).then_some(&ROUND);
+        let own = [self.listener.as_fd(), self.told.as_fd(), self.said.as_fd()];
         let all = own.into_iter().chain(self.kept.processes());
         let mut files: Vec<PollFd<'_>> = all
             .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
             .collect();
-        match poll(&mut files, timeout.as_ref()) {
+        match poll(&mut files, timeout) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut happened = files.iter().map(|file| !file.revents().is_empty());
-        let asks = happened.next().unwrap_or(false);
-        let says = happened.next().unwrap_or(false);
-        Ok((asks, says, happened.collect()))
+        let mut is = files.iter().map(|file| !file.revents().is_empty());
+        let mut next = || is.next().unwrap_or(false);
+        Ok(Happened {
+            asks: next(),
+            is_told: next(),
+            says: next(),
+            ended: is.collect(),
+        })
     }
 
     /// Takes what the server has written; false if it has ended.
@@ -197,8 +237,8 @@ impl Supervisor {
 
     /// The server has written this line.
     fn note(&mut self, line: &str) {
-        if !self.has_faulted && is_of_a_fault(line) {
-            self.has_faulted = true;
+        if self.state == State::Serves && is_of_a_fault(line) {
+            self.state = State::HasFaulted(Instant::now() + FAULTED);
             warn!(
                 "{}: a client had a fault on the GPU, and all {} of them end: {line}",
                 self.folder.display(),
@@ -225,46 +265,65 @@ impl Supervisor {
 
     fn answer(&mut self, question: Question, process: Option<OwnedFd>) -> Answer {
         match question {
+            // Who has entered meanwhile stays.
+            Question::End if self.kept.count() + self.coming().len() > 0 => Answer::Soon,
             Question::End => {
-                self.is_to_end = true;
+                self.state = State::Ends;
                 Answer::Yes
             }
-            Question::Enter(_) if self.has_faulted => Answer::Faulted,
-            Question::Enter(_) if !self.folder.join(CONTROL_SOCKET).exists() => Answer::Soon,
-            Question::Enter(number) => {
-                let now = Instant::now();
-                self.coming.retain(|_, until| *until > now);
-                let is_other = |it: &&u32| **it != number && !self.kept.has(**it);
-                let others = self.coming.keys().filter(is_other);
-                if self.kept.count() + others.count() >= MOST_CLIENTS {
-                    return Answer::Full;
-                }
-                self.coming.insert(number, now + COMING);
-                Answer::Yes
-            }
+            Question::Enter(number) => self.enter(number),
+            Question::Keep(number, job) => self.keep(number, job, process),
             Question::Channels(number, channels) => {
-                let channel = |(client, handle)| Channel { client, handle };
-                let channels = channels.into_iter().map(channel).collect();
-                self.kept.note_channels(number, channels);
-                // Before it ends: to open the GPU takes longer than to disable its channels.
-                open(&mut self.gpu, self.id);
+                if self.kept.note_channels(number, channels) {
+                    // To open the GPU takes longer than to disable channels.
+                    self.device.open();
+                }
                 Answer::Yes
             }
-            Question::Keep(number) => {
-                let Some(process) = process else {
-                    return Answer::NoFiles;
-                };
-                self.coming.remove(&number);
-                let files = softmig_rm::files_of(process.as_fd(), number);
-                let is_kept = files.map(|files| self.kept.keep(number, process, files));
-                match is_kept {
-                    Ok(true) => Answer::Yes,
-                    Ok(false) => Answer::NoFiles,
-                    Err(error) => {
-                        warn!("the files of process {number}: {error}");
-                        Answer::NoFiles
-                    }
-                }
+        }
+    }
+
+    fn enter(&mut self, number: u32) -> Answer {
+        if self.state != State::Serves {
+            return Answer::Faulted;
+        }
+        if !self.folder.join(CONTROL_SOCKET).exists() {
+            return Answer::Soon;
+        }
+        let others = self.coming().keys().filter(|it| **it != number).count();
+        if self.kept.count() + others >= MOST_CLIENTS {
+            return Answer::Full;
+        }
+        self.coming.insert(number, Instant::now() + COMING);
+        Answer::Yes
+    }
+
+    /// Those that may still become clients.
+    fn coming(&mut self) -> &BTreeMap<u32, Instant> {
+        let now = Instant::now();
+        self.coming.retain(|_, until| *until > now);
+        &self.coming
+    }
+
+    /// Keeps the files of a process that has entered here.
+    fn keep(&mut self, number: u32, job: u32, process: Option<OwnedFd>) -> Answer {
+        if self.kept.has(number) {
+            // It did not hear the answer.
+            return Answer::Yes;
+        }
+        let has_entered = self.coming.remove(&number).is_some();
+        let Some(process) = process.filter(|_| has_entered) else {
+            return Answer::NoFiles;
+        };
+        match softmig_rm::files_of(process.as_fd(), number) {
+            Ok(files) if files.is_complete() => {
+                self.kept.keep((number, process), job, files);
+                Answer::Yes
+            }
+            Ok(_) => Answer::NoFiles,
+            Err(error) => {
+                debug!("the files of process {number}: {error}");
+                Answer::NoFiles
             }
         }
     }
@@ -285,46 +344,26 @@ fn process_in(line: &str) -> Option<u32> {
 
 /// Says whose fault it was, in the events and in the logs of all jobs whose programs end by it.
 fn tell_of_fault(node: &Node, kept: &Kept, process: Option<u32>) {
-    let confs = Confs::read(node).unwrap_or_default();
-    let job = |number| match user_and_place(Path::new("/proc"), number).ok()?.1 {
-        Membership::Job(job) => Some(job),
-        Membership::Sluid(name) => confs.sluids.get(&name).copied(),
-        Membership::Outside => None,
-    };
-    let whose = process.and_then(job);
-    let who = match (whose, process) {
-        (Some(job), Some(process)) => format!("process {process} of job {job}"),
-        _ => "a program".to_owned(),
+    let whose = kept.jobs().find(|(number, _)| Some(*number) == process);
+    let who = match whose {
+        Some((process, job)) => format!("process {process} of job {job}"),
+        None => "a program".to_owned(),
     };
     let sentence = format!(
         "{who} had a fault on the GPU, such as a wrong address. It ends all programs of this user that run there at the same time: start them again"
     );
-    let mut jobs = BTreeMap::new();
-    for number in kept.numbers() {
-        jobs.extend(job(number).map(|job| (job, number)));
-    }
+    let jobs: BTreeMap<u32, u32> = kept.jobs().map(|(number, job)| (job, number)).collect();
     for (&job, &number) in &jobs {
         log::tell(node, job, number, &sentence);
     }
     let event = Event {
-        job: whose,
-        uid: whose.and_then(|job| Some(confs.jobs.get(&job)?.as_ref().ok()?.uid)),
+        job: whose.map(|(_, job)| job),
         ..Event::new("pack_fault")
     };
     let ended: Vec<u32> = jobs.into_keys().collect();
     if let Err(error) = event.with("ended", ended).write(node) {
         warn!("no event: {error}");
     }
-}
-
-fn open(gpu: &mut Option<Gpu>, id: Option<[u8; 16]>) -> Option<&Gpu> {
-    if let (None, Some(id)) = (&gpu, id) {
-        match Gpu::open(id) {
-            Ok(opened) => *gpu = Some(opened),
-            Err(error) => warn!("channels of clients that end are left to the daemon: {error}"),
-        }
-    }
-    gpu.as_ref()
 }
 
 #[cfg(test)]
@@ -344,17 +383,5 @@ mod tests {
         ] {
             assert!(!is_of_a_fault(line), "{line}");
         }
-    }
-}
-
-/// Takes channels off the GPU for good: those of processes that have ended.
-fn disable(gpu: &mut Option<Gpu>, id: Option<[u8; 16]>, channels: &[Channel]) {
-    let untaken = open(gpu, id).map(|gpu| gpu.enable(channels, false));
-    let error = untaken.and_then(|untaken| untaken.error);
-    if let Some(error) = error.filter(|error| error.kind() != ErrorKind::Gone) {
-        warn!(
-            "{} channels of clients that have ended: {error}",
-            channels.len()
-        );
     }
 }

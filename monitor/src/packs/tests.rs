@@ -23,7 +23,10 @@ fn supervises() {
     // It is run/packs/GPU/PACK of the test's folder.
     let site = folder.ancestors().nth(4).unwrap();
     let node = Node::in_folder(site, rustix::process::getuid().as_raw());
-    supervise(&node, &folder).unwrap();
+    if let Err(error) = supervise(&node, &folder) {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
 }
 
 /// The packs of a test, whose supervisors end with it.
@@ -88,8 +91,12 @@ fn packs(folder: &Path, control: &str) -> Site {
 const SERVER: &str = "cd $CUDA_MPS_PIPE_DIRECTORY\n[ $CUDA_VISIBLE_DEVICES = GPU-07070707-0707-0707-0707-070707070707 ] || exit 3\n\
     touch control\nwhile [ ! -e said ]; do sleep 0.05; done\ncat said\nsleep 60 & wait $!";
 
+fn key(id: PackId) -> (String, PackId) {
+    (GPU.to_owned(), id)
+}
+
 fn enter(packs: &Packs, process: u32) -> Result<String, Errno> {
-    let folder = packs.enter(GPU, PACK, process)?;
+    let folder = packs.enter(&key(PACK), process)?;
     Ok(folder.file_name().unwrap().to_str().unwrap().to_owned())
 }
 
@@ -99,7 +106,7 @@ fn a_pack_has_one_server_which_its_user_alone_reaches() {
     let packs = packs(folder.path(), SERVER);
     assert_eq!(enter(&packs, 1).as_deref(), Ok("uid-2001-1"));
     assert_eq!(enter(&packs, 2).as_deref(), Ok("uid-2001-1"));
-    let other = packs.enter(GPU, PackId::User(2002), 3).unwrap();
+    let other = packs.enter(&key(PackId::User(2002)), 3).unwrap();
     assert!(other.ends_with("uid-2002-1"));
     // What the mode shows as the group's is the access list's.
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -175,8 +182,8 @@ fn without_the_control_program_there_is_no_server_and_it_is_not_tried_again_at_o
         rustix::process::PidfdFlags::empty(),
     );
     use std::os::fd::AsFd;
-    let kept = packs.keep(GPU, PACK, (1, process.unwrap().as_fd()));
-    assert_eq!(kept, Err(Errno::NOENT));
+    let kept = packs.keep(&key(PACK), (1, process.unwrap().as_fd()), 7);
+    assert_eq!(kept, Err(Errno::NODEV));
 }
 
 #[test]

@@ -28,7 +28,7 @@ const NOT_KEPT: &str = "its end would end the other processes of its user's pack
 const NOT_CONNECTED: u32 = 805;
 
 /// A GiB after the other until there is no more, and what it says then in a quarter.
-const FILL: &str = "./takes cuMemAlloc 0x40000000 fill";
+const FILL: &str = "./takes cuMemAlloc_v2 0x40000000 fill";
 const FILLED: &str = "took: blocks=10 then=2";
 
 /// A node on which the slices of an L40S are packed.
@@ -89,12 +89,14 @@ fn without_nvidias_program_jobs_have_their_slices_as_ever(slurm: Slurm) -> Resul
         (servers(node)?, supervisors(node)?),
         (none.into(), none.into())
     );
-    ensure!(daemon.log()?.contains("No such file"), "{}", daemon.log()?);
     // The next one does not wait for what is not there either.
     has_its_slice(&cluster, job, "", true)?;
     node.run_as_root(&["sed", "-i", "/^SOFTMIG_PACK=/d", &conf])?
         .ok()?;
-    has_its_slice(&cluster, job, "", false)
+    has_its_slice(&cluster, job, "", false)?;
+    let said = daemon.end()?.stderr;
+    ensure!(said.matches("having an MPS server").count() == 1, "{said}");
+    Ok(())
 }
 
 /// The folders of the GPU's servers.
@@ -107,7 +109,7 @@ fn supervisors(node: &Node) -> Result<Vec<String>> {
     let line =
         "cd /proc; for it in [0-9]*; do echo $it $(tr '\\0' ' ' 2>/dev/null <$it/cmdline); done";
     let all = node.run_as_root(&["sh", "-c", line])?.ok()?;
-    let is_one = |line: &&str| line.contains("-monitor --pack ") || line.contains("sleep infinity");
+    let is_one = |line: &&str| line.contains(" --pack /") || line.contains("sleep infinity");
     Ok(all.lines().filter(is_one).map(str::to_owned).collect())
 }
 

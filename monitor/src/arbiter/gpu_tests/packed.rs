@@ -1,6 +1,6 @@
 //! Jobs of a pack: clients of one MPS server, which are on the GPU at the same time and which the GPU's log has under one process.
 
-use super::steered::{Steered, channel, is_free, pid, set_channels, wait_until};
+use super::steered::{Steered, channel, is_free, pid, set_channels, wait_until, why_not};
 use super::*;
 use crate::arbiter::scheduler::Device;
 use crate::packs::PackId;
@@ -179,16 +179,26 @@ impl Client {
         }
     }
 
-    /// Its process ends, while it is held or not.
+    /// Its process ends, while it is held or not, and the pack's supervisor takes its work off the GPU.
     fn end(&self, gpu: &Gpu, device: &Worked, is_held: bool) {
-        loop {
-            let mut state = gpu.state();
-            if device.waits(self.channel) == is_held {
-                return state.remove(self.id);
+        self.once(gpu, device, is_held, |state| {
+            for group in &mut device.groups.lock().unwrap().all {
+                group.channels.retain(|it| *it != self.channel);
             }
-            drop(state);
-            thread::sleep(Duration::from_millis(1));
-        }
+            state.note_end(self.id);
+        });
+    }
+
+    /// Does this while it is held or not.
+    fn once(&self, gpu: &Gpu, device: &Worked, is_held: bool, then: impl Fn(&mut GpuState)) {
+        wait_until("it is held or runs", || {
+            let mut state = gpu.state();
+            let is_time = device.waits(self.channel) == is_held;
+            if is_time {
+                then(&mut state);
+            }
+            is_time
+        });
     }
 }
 
@@ -230,7 +240,8 @@ fn two_quarters_and_a_half(pack: Option<PackId>) -> ([f64; 3], bool) {
     let start = |number, count, pack| {
         Client::start(&gpu, number, quarters(number, count, Mode::SOFT, pack))
     };
-    let all = [start(1, 1, pack), start(3, 1, pack), start(2, 2, None)];
+    // The scheduler knows the pack by the job that came first.
+    let all = [start(3, 1, pack), start(1, 1, pack), start(2, 2, None)];
     wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
     let from = device.count_told();
     let parts = parts(&gpu, [1, 3, 2]);
@@ -259,7 +270,7 @@ fn a_pack_is_one_job_with_the_shares_of_all_and_its_time_is_theirs_by_their_work
 }
 
 #[test]
-fn the_channels_of_a_client_that_has_ended_wait_for_good() {
+fn the_channels_of_a_client_that_has_ended_are_told_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
     let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3, 4, 5]), (pid(2), &[2])]);
     let packed = |number| {
@@ -275,7 +286,8 @@ fn the_channels_of_a_client_that_has_ended_wait_for_good() {
     for (client, is_held) in [(running, false), (held, true)] {
         client.end(&gpu, &device, is_held);
         gone.push((client.channel, device.count_told()));
-        assert!(device.waits(client.channel));
+        // The supervisor has disabled the channels of one that ran.
+        assert_eq!(device.waits(client.channel), is_held);
         let next = Scheduler::with(device.clone(), folder.path());
         assert!(
             !next.waiting.contains(&client.channel),
@@ -295,7 +307,6 @@ fn the_channels_of_a_client_that_has_ended_wait_for_good() {
     }
     gpu.end();
     for (channel, from) in gone {
-        assert!(device.waits(channel));
         let told = device.told_since(from);
         assert!(
             !told.iter().any(|it| it.channel == channel),
@@ -307,6 +318,49 @@ fn the_channels_of_a_client_that_has_ended_wait_for_good() {
             .iter()
             .any(|it| device.waits(it.channel))
     );
+}
+
+/// The log names one client for all, also while another one's channels are not known yet.
+#[test]
+fn who_joins_while_its_pack_is_held_is_no_fault_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = gpu(folder.path(), [(pid(1), &[1]), (pid(2), &[2])]);
+    let first = Client::start(&gpu, 1, quarters(1, 1, Mode::SOFT, Some(PACK)));
+    let other = Client::start(&gpu, 2, quarters(2, 1, Mode::SOFT, None));
+    wait_until("they are steered", || {
+        is_free(&first.sat) && is_free(&other.sat)
+    });
+    let mut sats = Vec::new();
+    for number in 10..13 {
+        wait_until("the pack is held", || device.waits(first.channel));
+        let admission = quarters(number, 1, Mode::SOFT, Some(PACK));
+        let (sat, id) = sit_as(&gpu, admission, pid(number), Version::Cap).unwrap();
+        let its = channel(number);
+        device.groups.lock().unwrap().all[0].channels.push(its);
+        sat.want();
+        thread::sleep(Duration::from_millis(100));
+        set_channels(&gpu, id, vec![its]);
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(why_not(&gpu, 1), [None], "{number}");
+        sats.push(sat);
+    }
+    gpu.end();
+}
+
+#[test]
+fn a_client_that_gives_its_seat_up_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3]), (pid(2), &[2])]);
+    let start = |number, pack| Client::start(&gpu, number, quarters(number, 1, Mode::SOFT, pack));
+    let [first, second] = [1, 3].map(|number| start(number, Some(PACK)));
+    let _other = start(2, None);
+    for (client, is_held) in [(second, false), (first, true)] {
+        client.once(&gpu, &device, is_held, |state| {
+            state.remove(client.id);
+            assert!(!device.waits(client.channel));
+        });
+    }
+    gpu.end();
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicU32;
 #[derive(Clone, Default)]
 pub(super) struct Steered {
     pub(super) log: Arc<Mutex<Vec<Switch>>>,
-    pub(super) waiting: Arc<Mutex<BTreeSet<Channel>>>,
+    waiting: Arc<Mutex<BTreeSet<Channel>>>,
     /// The number of calls that let channels run which get an error that passes.
     busy: Arc<AtomicU32>,
     /// Where it is to be written down which channels wait, and whether that was there at each call that holds some.
@@ -268,7 +268,7 @@ fn a_group_that_comes_anew_is_written_down_while_it_is_held() {
 }
 
 /// Why the processes of a job are not steered, as is told.
-fn why_not(gpu: &Gpu, job: u32) -> Vec<Option<NotSteered>> {
+pub(super) fn why_not(gpu: &Gpu, job: u32) -> Vec<Option<NotSteered>> {
     let tenants = gpu.account().tenants.into_iter();
     let members = tenants
         .filter(|it| it.job == Job(job))
