@@ -74,10 +74,15 @@ const KEPT: &str = "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"a
 
 fn a_cluster_comes_up_from_what_config_prints(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
-    let policy = policy(&tag, "[\"l40s_r:1\", \"l40s:3\"]", KEPT);
+    let policy = policy(&tag, "[\"l40s_r:1\", \"l40s:3\"]", KEPT) + "slice_features = true\n";
     let gpus = [Gpus::new("l40s_r", "NVIDIA L40S", 1), Gpus::l40s(3)];
     let cluster = whole_site(slurm, &tag, &policy)?.gpus(gpus).start()?;
     takes_every_line(&cluster)?;
+    let features = cluster.run(
+        "alice",
+        &["sinfo", "--noheader", "--partition=main", "-o", "%f"],
+    )?;
+    assert_eq!(features.ok()?.trim(), "l40s.2,l40s.4");
     let (alice, bob) = (cluster.user("alice"), cluster.user("bob"));
 
     // A slice, with its own conf, where the route leads.

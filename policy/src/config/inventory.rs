@@ -4,7 +4,7 @@ use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::node_line;
 use crate::config::reservable::Reservable;
-use crate::slurm::hostlist;
+use crate::slurm::{conf, hostlist};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;
@@ -36,6 +36,8 @@ pub(crate) struct NodesTable {
     gpus: Vec<String>,
     #[serde(default)]
     slurm: String,
+    #[serde(default)]
+    slice_features: bool,
 }
 
 /// No machine has more.
@@ -87,13 +89,51 @@ impl NodesTable {
         node_line::check_slurm_words(&self.slurm)?;
         node_line::check(&self.slurm)?;
         check_order(&list, reservables)?;
+        let slurm = match self.slice_features {
+            true => with_features(&self.slurm, &list, gpus)?,
+            false => self.slurm,
+        };
         Ok(Nodes {
             names: self.names,
             gpus: list,
-            slurm: self.slurm,
+            slurm,
             line,
         })
     }
+}
+
+/// The words for a node's line, with the slices of its GPUs as features.
+fn with_features(
+    slurm: &str,
+    list: &[NodeGpus],
+    gpus: &BTreeMap<String, GpuType>,
+) -> Result<String, String> {
+    let own = conf::pairs(slurm);
+    if ["Feature", "Features"]
+        .iter()
+        .any(|key| conf::value(&own, key).is_some())
+    {
+        return Err(
+            "slice_features and Features= in slurm both say what features the nodes have; write all into slurm"
+                .to_owned(),
+        );
+    }
+    let shared = list.iter().filter_map(|one| gpus.get(&one.kind));
+    let slices = shared.flat_map(|gpu| {
+        let name = |size| format!("{}.{size}", gpu.name());
+        gpu.slices().iter().map(name).collect::<Vec<_>>()
+    });
+    let mut features: Vec<String> = Vec::new();
+    for slice in slices {
+        if !features.contains(&slice) {
+            features.push(slice);
+        }
+    }
+    if features.is_empty() {
+        return Err("slice_features is set, and these GPUs have no slices; omit it".to_owned());
+    }
+    let features = format!("{slurm} Features={}", features.join(","));
+    Ok(features.trim_start().to_owned())
 }
 
 /// The type that a GPU has while it is not reserved.
@@ -261,6 +301,31 @@ mod tests {
             ),
         ] {
             let error = parse(gpus).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn slices_are_features_where_a_site_wants_it() {
+        let slurm = |gpus: &str, more: &str| {
+            let policy = parse(&format!("{gpus}\n{more}"))?;
+            Ok::<_, String>(policy.nodes()[0].slurm().to_owned())
+        };
+        let two = "[\"a:1\", \"b_r:1\", \"b:1\"]";
+        let words = slurm(two, "slice_features = true\nslurm = \"CPUs=4\"");
+        assert_eq!(words.as_deref(), Ok("CPUs=4 Features=a.2,a.4,b.2,b.4,b.8"));
+        let words = slurm("[\"a:2\"]", "slice_features = true");
+        assert_eq!(words.as_deref(), Ok("Features=a.2,a.4"));
+        assert_eq!(slurm("[\"a:2\"]", "").as_deref(), Ok(""));
+        for (gpus, more, said) in [
+            (
+                "[\"a:2\"]",
+                "slice_features = true\nslurm = \"feature=big\"",
+                "both say what features",
+            ),
+            ("[\"b_r:1\"]", "slice_features = true", "have no slices"),
+        ] {
+            let error = slurm(gpus, more).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
     }
