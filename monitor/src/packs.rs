@@ -2,9 +2,9 @@
 //!
 //! NVIDIA's server runs the kernels of all its clients side by side. In return its clients share their end: where one ends with work
 //! queued, all others end. They do not, if its channels are disabled as soon as it has ended, and only then the driver's files are
-//! closed that it had (research/packs.md). So a process of this program, the [`supervisor`], has these files open as well. There is
+//! closed that it had (research/packs.md). So a process of this program, the supervisor (`supervisor`), has these files open as well. There is
 //! one for each pack, which starts NVIDIA's control program and stays when the daemon ends. The daemon asks it by a socket
-//! ([`question`]), and [`Packs`] starts and ends it.
+//! (`question`), and [`Packs`] starts and ends it.
 //!
 //! A thread closes the files of each client that has ended. Who keeps it waiting has one place less for clients of the same user.
 
