@@ -130,8 +130,9 @@ pub fn has_control(number: u32, descriptor: i32) -> bool {
 mod tests {
     use super::*;
     use rustix::fs::{Mode, mknodat};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
     use std::fs::File;
-    use std::os::fd::AsRawFd;
+    use std::process::Command;
 
     #[test]
     fn the_drivers_files_are_told_from_others_of_their_names() {
@@ -159,25 +160,27 @@ mod tests {
             // The file system does not let devices be opened.
             return;
         };
-        let _unified = open(folder.path(), UNIFIED).unwrap();
-        let _others = [
-            open(other.path(), UNIFIED).unwrap(),
-            File::open("/dev/null").unwrap(),
-        ];
-        let number = std::process::id();
-        let own = rustix::process::getpid();
-        let flags = rustix::process::PidfdFlags::empty();
-        let Ok(process) = rustix::process::pidfd_open(own, flags) else {
-            return;
-        };
-        let files = devices.of_process(process.as_fd(), number).unwrap();
+        // Another process, which has the user's file too.
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(control)
+            .stdout(open(folder.path(), UNIFIED).unwrap())
+            .stderr(open(other.path(), UNIFIED).unwrap())
+            .spawn()
+            .unwrap();
+        let number = child.id();
+        let process = i32::try_from(number).ok().and_then(Pid::from_raw);
+        let opened = pidfd_open(process.unwrap(), PidfdFlags::empty());
+        let files = opened.map(|process| devices.of_process(process.as_fd(), number));
+        let has = [0, 1, 2].map(|descriptor| has_control(number, descriptor));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let Ok(files) = files else { return };
+        let files = files.unwrap();
         let numbers: Vec<i32> = files.control.iter().map(|(number, _)| *number).collect();
-        assert_eq!(numbers, [control.as_raw_fd()]);
-        assert_eq!(files.unified.len(), 1);
+        assert_eq!((numbers, files.unified.len()), (vec![0], 1));
         assert!(files.is_complete() && !Files::default().is_complete());
-        assert!(has_control(number, control.as_raw_fd()));
-        let descriptor = control.as_raw_fd();
-        drop(control);
-        assert!(!has_control(number, descriptor));
+        assert_eq!(has, [true, false, false]);
+        assert!(!has_control(number, 0), "it has ended");
     }
 }
