@@ -13,6 +13,7 @@ pub(crate) mod glibc;
 pub(crate) mod load_order;
 mod mapping;
 mod maps;
+pub(crate) mod of_process;
 mod output;
 mod process;
 pub(crate) mod processor;

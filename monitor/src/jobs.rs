@@ -10,5 +10,6 @@ pub mod confs;
 pub mod log;
 pub mod owner;
 pub mod owners;
+pub(crate) mod packet;
 pub mod patience;
 pub(crate) mod pidfd;

@@ -11,7 +11,7 @@ use softmig_region::seat::{ADMISSION, ANSWER};
 
 use super::message::Message;
 use super::{gate, log, monitor};
-use crate::os::cells::OfProcess;
+use crate::os::of_process::OfProcess;
 use crate::os::{self, Errno, Error, File};
 
 /// The driver's control device, which gives neither memory nor time.

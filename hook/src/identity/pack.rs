@@ -17,7 +17,8 @@ use softmig_region::seat::{ANSWER, KEEP, PACK, PACK_ANSWER};
 use super::message::{Message, Outside};
 use super::{gate, log, monitor};
 use crate::driver::cuda::CUDA;
-use crate::os::cells::{OfProcess, zeroed};
+use crate::os::cells::zeroed;
+use crate::os::of_process::OfProcess;
 use crate::os::{self, Errno, Error, Variable};
 
 /// The folder of an MPS server, for its clients.

@@ -132,10 +132,12 @@ mod tests {
         let list = ENVIRONMENT.load(Ordering::Relaxed);
         // SAFETY: the environment.
         let entries = unsafe { entries(list) };
-        // SAFETY: text that a zero byte ends.
-        entries
-            .map(|entry| unsafe { CStr::from_ptr(entry) }.to_bytes().to_vec())
-            .collect()
+        let bytes = |entry: *mut c_char| {
+            // SAFETY: text that a zero byte ends.
+            let text = unsafe { CStr::from_ptr(entry) };
+            text.to_bytes().to_vec()
+        };
+        entries.map(bytes).collect()
     }
 
     fn set(name: &CStr, value: &CStr) {

@@ -106,6 +106,13 @@ impl Jobs {
         let text = text.map_err(|_| Errno::IO)?.ok_or(Errno::NOENT)?;
         JobConf::parse(&text).map_err(|_| Errno::NOENT)
     }
+
+    /// The place and the conf of a client's job.
+    fn of(&self, client: Client) -> Option<(Membership, JobConf)> {
+        let (_, place) = user_and_place(&self.proc, client.pid).ok()?;
+        let conf = self.conf(&place).ok()?;
+        Some((place, conf))
+    }
 }
 
 impl Authorizer for Jobs {
@@ -126,7 +133,7 @@ impl Authorizer for Jobs {
             // Its conf does not say which are its own.
             return Err(Errno::NODEV);
         }
-        let is_this = |uuid: &Uuid| bytes(uuid) == Some(gpu);
+        let is_this = |uuid: &Uuid| uuid.bytes() == gpu;
         if !conf.gpus.iter().any(is_this) {
             return Err(Errno::INVAL);
         }
@@ -140,21 +147,22 @@ impl Authorizer for Jobs {
     }
 
     fn gated_job(&self, client: Client) -> Option<GatedJob> {
-        let (_, place) = user_and_place(&self.proc, client.pid).ok()?;
-        let conf = self.conf(&place).ok().filter(|conf| conf.gate)?;
+        let (place, conf) = self.of(client)?;
+        if !conf.gate {
+            return None;
+        }
         Some(GatedJob {
             job: Job(number(&place, &conf)?),
             uid: conf.uid,
-            gpus: conf.gpus.iter().filter_map(bytes).collect(),
+            gpus: conf.gpus.iter().map(Uuid::bytes).collect(),
         })
     }
 
     fn packed_job(&self, client: Client) -> Option<PackedJob> {
-        let (_, place) = user_and_place(&self.proc, client.pid).ok()?;
-        let conf = self.conf(&place).ok()?;
+        let (place, conf) = self.of(client)?;
         let pack = PackId::of(&conf)?;
         // A slice is on one GPU.
-        let mut gpus = conf.gpus.iter().filter_map(bytes);
+        let mut gpus = conf.gpus.iter().map(Uuid::bytes);
         let gpu = gpus.next().filter(|_| gpus.next().is_none())?;
         Some(PackedJob {
             job: Job(number(&place, &conf)?),
@@ -179,16 +187,6 @@ fn number(place: &Membership, conf: &JobConf) -> Option<u32> {
         Membership::Job(id) => Some(*id),
         Membership::Sluid(_) | Membership::Outside => conf.job.map(Into::into),
     }
-}
-
-/// A UUID as programs have it.
-fn bytes(uuid: &Uuid) -> Option<[u8; 16]> {
-    let (_, digits) = uuid.as_str().split_once('-')?;
-    let mut number = 0u128;
-    for digit in digits.chars().filter(|&digit| digit != '-') {
-        number = number << 4 | u128::from(digit.to_digit(16)?);
-    }
-    Some(number.to_be_bytes())
 }
 
 #[cfg(test)]

@@ -6,24 +6,21 @@
 //! even the next daemon.
 
 use std::collections::BTreeSet;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::cmsg_space;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
-    SocketType, recv, recvmsg, send, socketpair, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 use serde::{Deserialize, Serialize};
 use softmig_rm::{ErrorKind, Group, set_time_slice, time_slice};
 use tracing::warn;
 
 use super::settings::OWN_PROGRAM;
-use super::socket::send_with;
+use crate::jobs::packet::{self, set_patience};
 
 /// How long an answer may take. The driver takes some microseconds, and longer while it is busy.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -196,9 +193,7 @@ impl Helper {
         bury(None);
         let flags = SocketFlags::CLOEXEC;
         let (socket, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-            sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
-        }
+        set_patience(&socket, PATIENCE)?;
         let mut command = Command::new(program);
         command.arg("--borrow").env_remove("NOTIFY_SOCKET");
         command.stdin(Stdio::from(its)).stdout(Stdio::null());
@@ -210,7 +205,7 @@ impl Helper {
 
     fn ask(&self, process: &OwnedFd, question: &Question) -> io::Result<Answer> {
         let text = serde_json::to_vec(question)?;
-        send_with(&self.socket, &text, Some(process.as_fd()))?;
+        packet::send(&self.socket, &text, Some(process.as_fd()))?;
         let mut answer = vec![0; LONGEST];
         let (length, _) = recv(&self.socket, &mut answer[..], RecvFlags::empty())?;
         Ok(serde_json::from_slice(&answer[..length])?)
@@ -226,23 +221,11 @@ pub fn borrow() -> io::Result<()> {
     let socket = io::stdin();
     let mut text = vec![0; LONGEST];
     loop {
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-        let mut files = RecvAncillaryBuffer::new(&mut space);
-        let told = recvmsg(
-            &socket,
-            &mut [IoSliceMut::new(&mut text)],
-            &mut files,
-            RecvFlags::CMSG_CLOEXEC,
-        )?;
-        let question = text.get(..told.bytes).unwrap_or_default();
+        let (question, process) = packet::receive(&socket, &mut text)?;
         if question.is_empty() {
             return Ok(());
         }
-        let mut processes = files.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(files) => Vec::from_iter(files),
-            _ => Vec::new(),
-        });
-        let process = processes.next().ok_or(io::ErrorKind::InvalidData)?;
+        let process = process.ok_or(io::ErrorKind::InvalidData)?;
         let answer = ask_driver(process.as_fd(), &serde_json::from_slice(question)?);
         send(&socket, &serde_json::to_vec(&answer)?, SendFlags::NOSIGNAL)?;
     }

@@ -8,9 +8,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::Timespec;
-use softmig_region::seat::MOST_CHANNELS;
+use softmig_region::seat::{self, MOST_CHANNELS};
 use softmig_rm::Channel;
 
 use super::borrower::{Borrower, NoAnswer, Question};
@@ -19,6 +17,7 @@ use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::scheduler::Scheduler;
 use super::tenant::NotSteered;
+use crate::jobs::pidfd::has_ended;
 use crate::packs::PackMember;
 use crate::schedule::Nanos;
 
@@ -354,12 +353,8 @@ impl Session {
             self.set_channels(channels);
             if let (Some(member), true) = (&self.pack, is_new) {
                 let known = self.known();
-                let is_known = |it: &softmig_region::seat::Channel| {
-                    let (client, handle) = (it.client, it.handle);
-                    known.contains(&Channel { client, handle })
-                };
                 let mut told = self.page.channels().unwrap_or_default();
-                told.retain(is_known);
+                told.retain(|it| known.contains(&named(it)));
                 member.note_channels(&told);
             }
             let has = if is_set { slice } else { 0 };
@@ -443,22 +438,18 @@ impl Session {
         if told.is_empty() {
             return Ok((Channels::Unknown, true));
         }
-        let group = |it: &softmig_region::seat::Channel| (it.file, it.client, it.group);
-        let channel = |it: &softmig_region::seat::Channel| Channel {
-            client: it.client,
-            handle: it.handle,
-        };
+        let group = |it: &seat::Channel| (it.file, it.client, it.group);
         {
             let mut elsewhere = self.elsewhere();
-            let all: BTreeSet<Channel> = told.iter().map(channel).collect();
+            let all: BTreeSet<Channel> = told.iter().map(named).collect();
             elsewhere.retain(|it| all.contains(it));
-            told.retain(|it| !elsewhere.contains(&channel(it)));
+            told.retain(|it| !elsewhere.contains(&named(it)));
         }
         // What was not its own is not asked for again.
         if let Channels::Known(known) = &*self.channels()
             && !is_new
         {
-            told.retain(|it| known.contains(&channel(it)));
+            told.retain(|it| known.contains(&named(it)));
         }
         let mut groups: Vec<_> = told.iter().map(group).collect();
         groups.sort_unstable();
@@ -486,7 +477,7 @@ impl Session {
             return Err(NoAnswer::Passing);
         }
         let own = told.iter().filter(|it| answer.own.contains(&group(it)));
-        let own = Channels::from_own(own.map(channel).collect());
+        let own = Channels::from_own(own.map(named).collect());
         Ok((own, !answer.is_unset))
     }
 
@@ -499,10 +490,12 @@ impl Session {
     }
 }
 
-/// Whether a process has ended.
-fn has_ended(process: &OwnedFd) -> bool {
-    let mut files = [PollFd::new(process, PollFlags::IN)];
-    poll(&mut files, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+/// A channel as the driver knows it.
+fn named(told: &seat::Channel) -> Channel {
+    Channel {
+        client: told.client,
+        handle: told.handle,
+    }
 }
 
 #[cfg(test)]

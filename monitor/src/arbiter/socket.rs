@@ -1,18 +1,15 @@
 //! The socket by which processes ask for their seats.
 
-use rustix::cmsg_space;
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, connect, listen, recv, send, sendmsg, socket_with,
-    sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
+    bind, connect, listen, recv, send, socket_with, sockopt,
 };
 use softmig_region::seat::{ADMISSION, ANSWER, KEEP, PACK, PACK_ANSWER, Request};
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -24,6 +21,7 @@ use super::authorizer::Client;
 use super::closer::{ClientSocket, Closer};
 use super::connections::Connection;
 use super::settings::Settings;
+use crate::jobs::packet::{self, set_patience};
 use crate::jobs::pidfd::Pidfd;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -146,9 +144,7 @@ pub(super) fn ask_nothing(path: &Path, patience: Duration) -> io::Result<()> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-        sockopt::set_socket_timeout(&socket, timeout, Some(patience))?;
-    }
+    set_patience(&socket, patience)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     send(&socket, &[0], SendFlags::NOSIGNAL)?;
     recv(&socket, &mut [0; ANSWER][..], RecvFlags::empty())?;
@@ -208,7 +204,7 @@ pub(super) fn answer(
 ) -> io::Result<()> {
     let errno = page.as_ref().err().map_or(0, |error| error.raw_os_error());
     let file = page.as_ref().ok().and_then(Option::as_ref);
-    send_with(client, &errno.to_le_bytes(), file.map(AsFd::as_fd))
+    packet::send(client, &errno.to_le_bytes(), file.map(AsFd::as_fd))
 }
 
 /// Answers with the folder of a pack's server.
@@ -216,25 +212,5 @@ pub(super) fn answer_folder(client: &ClientSocket, folder: &Path) -> io::Result<
     let mut bytes = vec![0; ANSWER];
     bytes.extend(folder.as_os_str().as_bytes());
     bytes.resize(PACK_ANSWER, 0);
-    send_with(client, &bytes, None)
-}
-
-/// Sends bytes, and a file along with them.
-pub(super) fn send_with(
-    socket: &impl AsFd,
-    bytes: &[u8],
-    file: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
-    if let Some(file) = &file {
-        beside.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(file)));
-    }
-    sendmsg(
-        socket,
-        &[IoSlice::new(bytes)],
-        &mut beside,
-        SendFlags::NOSIGNAL,
-    )?;
-    Ok(())
+    packet::send(client, &bytes, None)
 }

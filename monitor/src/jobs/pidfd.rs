@@ -68,13 +68,16 @@ impl Pidfd {
     /// Whether the process, whose number this was, has ended.
     pub(crate) fn has_ended(&self, pid: u32) -> bool {
         match self {
-            Self::Told(file) => {
-                let mut ended = [PollFd::new(file, PollFlags::IN)];
-                poll(&mut ended, Some(&Timespec::default())) != Ok(0)
-            }
+            Self::Told(file) => has_ended(file),
             Self::Seen(began) => start_time(pid) != Some(*began),
         }
     }
+}
+
+/// Whether the process of this file has ended.
+pub(crate) fn has_ended(process: &impl AsFd) -> bool {
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut ended, Some(&Timespec::default())) != Ok(0)
 }
 
 /// When a process began, as `/proc/PID/stat` counts it; `None` when it has ended.

@@ -1,15 +1,15 @@
 //! The GPU of a pack, as its supervisor has it.
 
+use softmig_policy::node::job_conf::Uuid;
 use softmig_rm::{Channel, ErrorKind, Gpu, is_made_by};
 use std::collections::BTreeMap;
 use tracing::warn;
 
-use super::id::gpu_id;
 use super::kept::Left;
 
 /// A GPU whose channels are disabled when clients end.
 pub(super) struct Device {
-    id: Option<[u8; 16]>,
+    id: Option<Uuid>,
     /// From the first client with channels on.
     gpu: Option<Gpu>,
 }
@@ -18,7 +18,7 @@ impl Device {
     /// The one with this UUID, as the driver writes it.
     pub(super) fn of(uuid: &str) -> Self {
         Self {
-            id: gpu_id(uuid),
+            id: Uuid::parse(uuid).filter(Uuid::is_gpu),
             gpu: None,
         }
     }
@@ -26,7 +26,7 @@ impl Device {
     /// Opens it, if it is not open.
     pub(super) fn open(&mut self) -> Option<&Gpu> {
         if let (None, Some(id)) = (&self.gpu, self.id) {
-            match Gpu::open(id) {
+            match Gpu::open(id.bytes()) {
                 Ok(gpu) => self.gpu = Some(gpu),
                 Err(error) => warn!("channels of clients that end are left to the daemon: {error}"),
             }

@@ -3,13 +3,6 @@
 use softmig_policy::node::job_conf::{JobConf, Pack};
 use std::fmt;
 
-/// A GPU's UUID as programs have it, from the driver's text.
-pub(super) fn gpu_id(uuid: &str) -> Option<[u8; 16]> {
-    let digits = uuid.strip_prefix("GPU-")?.replace('-', "");
-    let number = u128::from_str_radix(&digits, 16).ok()?;
-    (digits.len() == 32).then(|| number.to_be_bytes())
-}
-
 /// A pack on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PackId {

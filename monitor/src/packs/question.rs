@@ -1,18 +1,17 @@
 //! What the daemon asks a pack's supervisor, and is told.
 
-use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    recvmsg, send, sendmsg, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
 };
 use serde::{Deserialize, Serialize};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
+
+use crate::jobs::packet::{self, set_patience};
 
 /// The supervisor's socket in the pack's folder. Only root may use it.
 pub(super) const SOCKET: &str = "supervisor";
@@ -57,24 +56,9 @@ pub(super) fn ask(
 ) -> io::Result<Answer> {
     let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
-    for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-        sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
-    }
+    set_patience(&socket, PATIENCE)?;
     connect(&socket, &SocketAddrUnix::new(folder.join(SOCKET))?)?;
-    let text = serde_json::to_vec(&question)?;
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
-    if let Some(process) = &process {
-        beside.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(
-            process,
-        )));
-    }
-    sendmsg(
-        &socket,
-        &[IoSlice::new(&text)],
-        &mut beside,
-        SendFlags::NOSIGNAL,
-    )?;
+    packet::send(&socket, &serde_json::to_vec(&question)?, process)?;
     let mut answer = vec![0; LONGEST];
     let (length, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
     Ok(serde_json::from_slice(
@@ -85,17 +69,7 @@ pub(super) fn ask(
 /// Takes the question that waits at a connection.
 pub(super) fn receive(socket: impl AsFd) -> io::Result<(Question, Option<OwnedFd>)> {
     let mut text = vec![0; LONGEST];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut files = RecvAncillaryBuffer::new(&mut space);
-    let parts = &mut [IoSliceMut::new(&mut text)];
-    let told = recvmsg(socket, parts, &mut files, RecvFlags::CMSG_CLOEXEC)?;
-    let mut process = None;
-    for message in files.drain() {
-        if let RecvAncillaryMessage::ScmRights(mut files) = message {
-            process = files.next();
-        }
-    }
-    let question = text.get(..told.bytes).unwrap_or_default();
+    let (question, process) = packet::receive(socket, &mut text)?;
     Ok((serde_json::from_slice(question)?, process))
 }
 

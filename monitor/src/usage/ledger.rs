@@ -2,6 +2,7 @@
 
 use softmig_node::dir::Dir;
 use softmig_node::node::Node;
+use softmig_policy::node::job_conf::Uuid;
 use softmig_region::{RECORDS, Record, records};
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -30,12 +31,8 @@ pub fn read(node: &Node, jobs: impl Iterator<Item = u32>) -> BTreeMap<u32, Vec<R
 
 /// The ledger's key of a GPU; `None` if the text is not a GPU's UUID.
 pub fn key(uuid: &str) -> Option<u64> {
-    let digits: String = uuid.strip_prefix("GPU-")?.split('-').collect();
-    let is_whole = digits.len() == 32;
-    let number = u128::from_str_radix(&digits, 16)
-        .ok()
-        .filter(|_| is_whole)?;
-    Some(softmig_region::key(number.to_be_bytes()).get())
+    let uuid = Uuid::parse(uuid).filter(Uuid::is_gpu)?;
+    Some(softmig_region::key(uuid.bytes()).get())
 }
 
 #[cfg(test)]

@@ -91,12 +91,17 @@ impl GpuType {
         )
     }
 
+    /// The name of a slice: `l40s.4`.
+    pub fn slice_name(&self, size: u32) -> String {
+        format!("{}.{size}", self.name)
+    }
+
     /// The request for more than this number of shards, as `--gres=gpu:` takes it: the next larger slice, or the whole
     /// GPU.
     pub fn larger_than(&self, shards: u32) -> Option<TypeName> {
         let larger = |size: &&u32| self.shards / **size > shards;
         match self.slices.iter().rev().find(larger) {
-            Some(size) => TypeName::new(&format!("{}.{size}", self.name)).ok(),
+            Some(&size) => TypeName::new(&self.slice_name(size)).ok(),
             None => (shards < self.shards).then_some(self.name),
         }
     }

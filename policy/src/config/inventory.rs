@@ -118,17 +118,12 @@ fn with_features(
                 .to_owned(),
         );
     }
-    let shared = list.iter().filter_map(|one| gpus.get(&one.kind));
-    let slices = shared.flat_map(|gpu| {
-        let name = |size| format!("{}.{size}", gpu.name());
-        gpu.slices().iter().map(name).collect::<Vec<_>>()
-    });
-    let mut features: Vec<String> = Vec::new();
-    for slice in slices {
-        if !features.contains(&slice) {
-            features.push(slice);
-        }
-    }
+    let mut kinds: Vec<&str> = list.iter().map(|one| one.kind.as_str()).collect();
+    // GPUs of a type are together.
+    kinds.dedup();
+    let shared = kinds.into_iter().filter_map(|kind| gpus.get(kind));
+    let slices = shared.flat_map(|gpu| gpu.slices().iter().map(|&size| gpu.slice_name(size)));
+    let features: Vec<String> = slices.collect();
     if features.is_empty() {
         return Err("slice_features is set, and these GPUs have no slices; omit it".to_owned());
     }

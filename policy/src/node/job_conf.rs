@@ -103,6 +103,19 @@ impl Uuid {
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.0).unwrap_or("")
     }
+
+    /// Its bytes, as programs have them.
+    pub fn bytes(&self) -> [u8; 16] {
+        let digits = self.0.iter().skip("GPU-".len());
+        let digits = digits.filter_map(|&digit| char::from(digit).to_digit(16));
+        let number = digits.fold(0u128, |number, digit| number << 4 | u128::from(digit));
+        number.to_be_bytes()
+    }
+
+    /// Whether it is a GPU's, and not that of a MIG instance.
+    pub fn is_gpu(&self) -> bool {
+        self.0.starts_with(b"GPU-")
+    }
 }
 
 impl fmt::Debug for Uuid {
