@@ -40,6 +40,8 @@ DEATHS = [
 ]
 # In each round so many end.
 ROUNDS, ENDS = 7, 4
+# What is kept of one that ends while a kernel of half a second runs.
+LONG = [("kill", "device", keep) for keep in ("all 50 100", "all 1500 100", "all 0 1500")]
 
 
 class Info(ctypes.Structure):
@@ -372,8 +374,15 @@ class Lab(channels.Lab):
 
     def deaths(self):
         """Clients with work queued end. How often two others died with them, how slow these were, and how long it took."""
+        return self.all_die(DEATHS, ENDS, 20)
+
+    def deaths_in_long_kernels(self):
+        """The same for one at a time, whose kernels take half a second."""
+        return self.all_die(LONG, 1, 500)
+
+    def all_die(self, deaths, ends, ms):
         found, server, others, alone = {}, None, [], 0
-        for how, memory, keep in DEATHS:
+        for how, memory, keep in deaths:
             told, paces, died = nothing_told(), [], 0
             # Without any file kept, one round has been enough each time.
             for _ in range(1 if keep == "none" else ROUNDS):
@@ -381,7 +390,8 @@ class Lab(channels.Lab):
                     server = Server("-multiuser-server")
                     others = self.clients(2, server)
                     alone = min(self.paces(others, 0.3))
-                seen = self.round_of_deaths(server, others, (how, memory, keep), told)
+                mortals = [Mortal(self, server, memory, ms) for _ in range(ends)]
+                seen = self.round_of_deaths(mortals, others, (how, keep), told)
                 paces.append((alone, *seen))
                 if seen[-1] == 0 or any(one.child.poll() is not None for one in others):
                     died += 1
@@ -397,10 +407,9 @@ class Lab(channels.Lab):
             self.end_all(server, others)
         return found
 
-    def round_of_deaths(self, server, others, kind, told):
+    def round_of_deaths(self, mortals, others, kind, told):
         """Some end, 0.1 s after each other. The least pace of the others before, in each 50 ms after the last one's end, and after."""
-        how, memory, keep = kind
-        mortals = [Mortal(self, server, memory) for _ in range(ENDS)]
+        how, keep = kind
         before, meanwhile, dying = min(self.paces(others, 0.2)), [], []
         for one in mortals:
             dying.append(threading.Thread(target=one.die, args=(how, keep, told), daemon=True))
@@ -433,7 +442,7 @@ def nothing_told():
 
 EXPERIMENTS = (
     "identity", "variable", "memory", "lists", "log_names", "slices", "hold", "faults", "ends_of_the_server", "many", "deaths",
-    "deaths_outside",
+    "deaths_in_long_kernels", "deaths_outside",
 )
 
 

@@ -31,12 +31,14 @@ import runner
 MORTAL = HERE.parent.parent / "research/packs_facts/mortal.cu"
 # Real programs of several frameworks, four in quarters and eight in eighths; and a cell beside seven others.
 MIXES = [
-    ["decode", "loader", "train_small", "jax_step"],
-    ["train_small", "cupy_sync", "server", "jax_step"],
-    ["decode", "loader", "train_small", "jax_step", "cupy_sync", "server", "cell37ms", "train_small"],
+    ["decode", "loader", "gaussian", "optax_step"],
+    ["train_small", "monte_carlo", "server", "graph"],
+    ["decode", "loader", "gaussian", "optax_step", "monte_carlo", "graph", "server", "cell37ms"],
+    ["train_small", "jax_step", "cupy_sync", "graph", "decode", "loader", "gaussian", "cell37ms"],
 ]
-# How a client ends.
-ENDS = ("kill", "exit", "crash", "term", "throw")
+SUBJECTS = ("time-sliced", "mps", "slices", "pack")
+# How clients end, how many at a time, and how many ms their kernels take.
+ENDS = [*((how, 24, 20) for how in ("kill", "exit", "crash", "term", "throw")), ("kill", 4, 500)]
 # Accounts that every system has: some programs ask for their user's name.
 OTHERS = (1, 2)
 FIRST = 8000
@@ -97,12 +99,15 @@ class Packs:
 
     def mix(self, number):
         """The same programs by time-slicing, under MPS alone, in slices, and in a pack."""
-        from node import PACKED, POLICY
-        from programs import Program
         names = MIXES[number - 1]
         self.alone(names)
+        self.keep(f"mix {number}", self.subjects(names))
+
+    def subjects(self, names):
+        from node import PACKED, POLICY
+        from programs import Program
         found = {}
-        for subject in ("mps", "slices", "pack", "time-sliced"):
+        for subject in SUBJECTS:
             with contextlib.ExitStack() as at_end:
                 if subject in ("mps", "time-sliced"):
                     if subject == "mps":
@@ -117,7 +122,7 @@ class Packs:
                 found[subject] = self.paces(started)
                 found[f"{subject}, clients"] = clients()
                 found[f"{subject}, sum"] = round(sum(one["pace"] for one in found[subject]), 4)
-        self.keep(f"mix {number}", found)
+        return found
 
     def shares(self):
         """A pack with two quarters beside two other users' quarters, all busy; and the same without a pack."""
@@ -133,6 +138,11 @@ class Packs:
                 found[subject] = {"the two of one user": round(sum(looked[:2]), 4), "others": looked[2:], "sum": round(sum(looked), 4), "each": looked}
                 subprocess.run([self.options.monitor, "--once"], capture_output=True)
         self.keep("shares", found)
+
+    def quarters(self):
+        """Four programs whose kernels have a quarter of each processor's threads: by time-slicing, under MPS alone, in a pack."""
+        self.alone(["quarter200us"])
+        self.keep("quarters", self.subjects(["quarter200us"] * 4))
 
     def launch(self):
         """A program that waits for each kernel of 20 us: in a slice, as a pack's only client, and under MPS alone."""
@@ -161,10 +171,10 @@ class Packs:
             mortal.chmod(0o755)
         return mortal
 
-    def dying(self, job, count):
+    def dying(self, job, count, ms=20):
         """So many of it in a job, with work queued, and what each said first."""
         self.node.preload(True)
-        command = job.command(self.mortal(), "device", "1")
+        command = job.command(self.mortal(), "device", "1", ms)
         several = [subprocess.Popen(command, env=job.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
         said = [one.stdout.readline().strip() for one in several]
         self.node.preload(False)
@@ -202,11 +212,11 @@ class Packs:
         self.keep("faults", found)
 
     def deaths(self):
-        """So many clients of each kind end with work queued, twelve at a time, beside two of the same pack that go on."""
+        """So many clients of each kind end with work queued, several at a time, beside two of the same pack that go on."""
         from node import PACKED, Job
         self.node.set_policy(PACKED)
         found = {}
-        for how in ENDS:
+        for how, at_once, ms in ENDS:
             died = counted = 0
             begun, longest = time.monotonic(), 0.0
             with contextlib.ExitStack() as at_end:
@@ -218,13 +228,14 @@ class Packs:
                         for one in survivors:
                             one.go()
                     job = Job(self.node, next(self.numbers), 4, 8, user=OTHERS[0])
-                    several, said = self.dying(job, 12)
+                    several, said = self.dying(job, at_once, ms)
                     for one in several:
                         if how in ("kill", "term"):
                             one.kill() if how == "kill" else one.terminate()
                         else:
-                            one.stdin.write(how + "\n")
-                            one.stdin.flush()
+                            with contextlib.suppress(BrokenPipeError):
+                                one.stdin.write(how + "\n")
+                                one.stdin.flush()
                     ended = time.monotonic()
                     for one in several:
                         one.wait(30)
@@ -233,21 +244,38 @@ class Packs:
                     time.sleep(0.6)
                     before = [one.look()[0] for one in survivors]
                     time.sleep(0.6)
-                    alive = [one.talk.child.poll() is None and one.look()[0] > was for one, was in zip(survivors, before)]
+                    states = ["ended" if one.talk.child.poll() is not None else "stood still" if one.look()[0] == was else "went on" for one, was in zip(survivors, before)]
                     counted += sum(line == "up" for line in said)
-                    if said.count("up") < 12:
+                    if said.count("up") < at_once:
                         found.setdefault("said", []).append(sorted(set(said)))
-                    if not all(alive):
+                    if set(states) != {"went on"}:
                         died += 1
+                        print(how, states, self.node.said(), flush=True)
                         own.close()
                         survivors = None
                     job.end()
-                    if time.monotonic() - begun > 60:
+                    if time.monotonic() - begun > self.options.deaths / 2:
                         break
                 if survivors is not None:
                     own.close()
-            found[how] = {"deaths": counted, "others died": died, "longest end s": round(longest, 3)}
+            found[f"{how}, {at_once} at a time, kernels of {ms} ms"] = {"deaths": counted, "others died": died, "longest end s": round(longest, 3)}
             self.keep("deaths", found)
+
+
+def table(title, of):
+    """The paces of programs by each way, and how long a cell or an answer took."""
+    lines = ["", f"## {title}", "", f"| program | {' | '.join(SUBJECTS)} |", "| --- |" + " --- |" * len(SUBJECTS)]
+
+    def row(name, value):
+        lines.append(f"| {name} | " + " | ".join(str(value(subject)) for subject in SUBJECTS) + " |")
+
+    for at, one in enumerate(of["pack"]):
+        row(one["workload"], lambda subject: of[subject][at]["pace"])
+    row("sum", lambda subject: of[f"{subject}, sum"])
+    for at, one in enumerate(of["pack"]):
+        if "latency" in one:
+            row(f"{one['workload']}: p50, p99, ms", lambda subject: "{p50}, {p99}".format(**of[subject][at]["latency"]))
+    return lines
 
 
 def write_page(folder):
@@ -255,11 +283,9 @@ def write_page(folder):
     found, gpu, driver, lines = runner.page(folder, "packs", "Packs: programs of one user at the same time")
     lines.append(f"{found['machine']['date']}, {gpu}, driver {driver}, softmig of {found['revision']}. Paces are parts of a program's own alone on the GPU.")
     for name in sorted(name for name in found if name.startswith("mix ")):
-        of, subjects = found[name], ("time-sliced", "mps", "slices", "pack")
-        lines += ["", f"## {len(of['pack'])} programs in equal slices", "", f"| program | {' | '.join(subjects)} |", "| --- |" + " --- |" * len(subjects)]
-        for at, one in enumerate(of["pack"]):
-            lines.append(f"| {one['workload']} | " + " | ".join(str(of[subject][at]["pace"]) for subject in subjects) + " |")
-        lines.append("| sum | " + " | ".join(str(of[f"{subject}, sum"]) for subject in subjects) + " |")
+        lines += table(f"{len(found[name]['pack'])} programs in equal slices", found[name])
+    if "quarters" in found:
+        lines += table("Four programs whose kernels have a quarter of each processor's threads", found["quarters"])
     if "shares" in found:
         lines += ["", "## A user's two quarters beside two other users', all busy", "", "| | the two | others | sum |", "| --- | --- | --- | --- |"]
         lines += [f"| {name} | {of['the two of one user']} | {', '.join(map(str, of['others']))} | {of['sum']} |" for name, of in found["shares"].items()]
@@ -267,7 +293,7 @@ def write_page(folder):
         lines += ["", "## A program that waits for each kernel of 20 us", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
         lines.append(f"| {found['launch']['mps'][0]} | {found['launch']['slice'][0]} | {found['launch']['pack'][0]} |")
     if "deaths" in found:
-        lines += ["", "## Clients that end with work queued", "", "Twelve at a time, beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
+        lines += ["", "## Clients that end with work queued", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
         lines += [f"| {how} | {of['deaths']} | {of['others died']} | {of['longest end s']} s |" for how, of in found["deaths"].items() if how != "said"]
     if "faults" in found:
         of = found["faults"]
@@ -311,7 +337,7 @@ def mps(work):
 def main():
     options = runner.parse(
         __doc__, ["library", "monitor", "prolog"],
-        mixes=runner.number("1,2,3", "numbers, separated by commas"),
+        mixes=runner.number("1,2,3,4", "numbers, separated by commas"),
         seconds=runner.number(3.0, "that programs are measured"),
         deaths=runner.number(100, "of each kind"),
         budget=runner.BUDGET,
@@ -330,7 +356,7 @@ def main():
         at_end.callback(node.stop)
         node.start()
         packs = Packs(options, node, stage, work)
-        steps = [("deaths", packs.deaths), ("faults", packs.faults), ("shares", packs.shares)]
+        steps = [("deaths", packs.deaths), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters)]
         steps += [(f"mix {number}", lambda number=number: packs.mix(number)) for number in map(int, options.mixes.split(","))]
         steps.append(("launch", packs.launch))
         for name, step in steps:

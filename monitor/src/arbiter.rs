@@ -21,6 +21,7 @@ mod connections;
 mod gpu;
 mod gpu_state;
 mod gpus;
+mod leftovers;
 mod named;
 mod other_gpus;
 mod page;

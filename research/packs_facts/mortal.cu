@@ -1,9 +1,9 @@
 // A program that ends with work queued, told how by a line on standard input.
 //
-//     mortal MEMORY [FILL]
+//     mortal MEMORY [FILL [MS]]
 //
 // MEMORY is where its kernels write: device, pool (cudaMallocAsync), vmm (cuMemCreate), mapped (pages of the host) or managed. Each of
-// its 150 kernels takes 20 ms. FILL is how many blocks a kernel has for each processor: 2 unless it says otherwise. It says `up`, reads
+// its 150 kernels takes 20 ms, or MS. FILL is how many blocks a kernel has for each processor: 2 unless it says otherwise. It says `up`, reads
 // how it is to end, and does: exit, _exit, crash (an address that it has not), abort, throw (an exception ends it), reset
 // (cudaDeviceReset, then exit), fork (a child stays for 3 s, and it ends), exec (it becomes another program), fault (an illegal
 // address on the GPU). At any other word it waits for a signal.
@@ -54,7 +54,7 @@ static void *memory(const char *kind, size_t bytes) {
 }
 
 int main(int count, char **words) {
-    int processors, fill = count > 2 ? atoi(words[2]) : 2;
+    int processors, fill = count > 2 ? atoi(words[2]) : 2, ms = count > 3 ? atoi(words[3]) : 20;
     NEED(cudaSetDevice(0));
     NEED(cudaFree(0));
     NEED(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
@@ -62,7 +62,7 @@ int main(int count, char **words) {
     float *out = (float *)memory(words[1], bytes);
     spin<<<1, 32>>>(10, out, bytes / 4);
     NEED(cudaDeviceSynchronize());
-    for (int i = 0; i < 150; i++) spin<<<processors * fill, 256>>>(20000 * ROUNDS_PER_US, out, bytes / 4);
+    for (int i = 0; i < 150; i++) spin<<<processors * fill, 256>>>(ms * 1000 * ROUNDS_PER_US, out, bytes / 4);
     printf("up\n");
     fflush(stdout);
     char line[64] = "";

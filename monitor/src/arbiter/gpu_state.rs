@@ -17,6 +17,7 @@ use softmig_region::seat::{MOST_CHANNELS, Version};
 use super::authorizer::Admission;
 use super::borrower::Borrower;
 use super::clock::now;
+use super::leftovers::Leftovers;
 use super::named::Named;
 use super::other_gpus::OtherGpus;
 use super::page::Page;
@@ -25,6 +26,7 @@ use super::scheduler::Scheduler;
 use super::session::Session;
 use super::settings::Standing;
 use super::steering::{SeatState, Steering, Unseated};
+use super::switch_log::Stays;
 use super::tenancy::Tenancy;
 use super::tenant::{Account, Member, NotSteered, Sharing, Tenant};
 use crate::packs::PackMember;
@@ -52,6 +54,7 @@ pub(super) struct GpuState {
     scheduler: Scheduler,
     steering: Steering,
     tenancy: Tenancy,
+    leftovers: Leftovers<PackMember>,
     /// Decides with the other GPUs about jobs that use several.
     others: OtherGpus,
     /// Whether the jobs are steered.
@@ -101,6 +104,7 @@ impl GpuState {
             scheduler,
             steering: Steering::new(now()),
             tenancy: Tenancy::default(),
+            leftovers: Leftovers::new(now()),
             others,
             is_steered: false,
             steered_from: 0,
@@ -174,8 +178,37 @@ impl GpuState {
         let session = self.sessions.get(&seat);
         if let Some(session) = session.filter(|_| self.tenancy.is_packed(seat.job)) {
             self.scheduler.retire(&session.known());
+            let member = session.pack().cloned();
+            match member {
+                Some(member) if session.page.wants_gpu() => {
+                    if !self.leftovers.is_any() {
+                        self.leftovers.skip(now());
+                    }
+                    let tenant = self.tenancy.tenant(seat.job);
+                    self.leftovers.add(session.pid, tenant, member);
+                }
+                Some(member) => member.note_off(),
+                None => {}
+            }
         }
         self.remove(seat);
+        self.leftovers.retain(|job| self.tenancy.is_packed(job));
+    }
+
+    /// Tells supervisors whose kernels have ended that a process left on the GPU.
+    fn note_leftovers(&mut self, at: Nanos, stays: &BTreeMap<u32, Stays>) {
+        if !self.leftovers.is_any() {
+            return;
+        }
+        let sessions = &self.sessions;
+        let tenant = |process| {
+            let mut seats = sessions.iter();
+            let seat = seats.find(|(_, session)| session.pid == process);
+            seat.map(|(seat, _)| self.tenancy.tenant(seat.job))
+        };
+        let is_held = |tenant| self.is_steered && !self.steering.is_on(tenant);
+        let off = self.leftovers.count(at, stays, tenant, is_held);
+        off.into_iter().for_each(PackMember::note_off);
     }
 
     /// Removes a process that has no seat any more.
@@ -329,7 +362,9 @@ impl GpuState {
         } else {
             self.count(now);
         }
-        self.next = self.steering.next.into_iter().chain(self.heartbeat).min();
+        let leftovers = self.leftovers.is_any().then(|| now + HEARTBEAT);
+        let due = [self.steering.next, self.heartbeat, leftovers];
+        self.next = due.into_iter().flatten().min();
         self.next
     }
 
@@ -476,6 +511,7 @@ impl GpuState {
     /// Charges jobs for the work that their processes tell of: they are not steered.
     fn count(&mut self, now: Nanos) {
         let seats = self.seat_states(now);
+        self.note_leftovers(now, &BTreeMap::new());
         self.steering.count(now, &seats);
         // Channels that the driver did not let run when steering ended.
         self.hold();
@@ -521,6 +557,7 @@ impl GpuState {
         for one in unseated.values_mut() {
             one.job = self.tenancy.tenant_of_unseated(one.pack, one.job);
         }
+        self.note_leftovers(at, &stays);
         let found = self.steering.find_interruptions(at, &stays, &seats);
         let look = self.steering.look(at, &stays, &seats, &unseated);
         let phase = self.others.look(at, self.steering.standings());
@@ -603,8 +640,16 @@ impl GpuState {
 
     /// Lets the channels wait of those jobs that are to, and no others.
     fn hold(&mut self) {
+        // A pack's supervisor has disabled the channels of those that have just ended, and they are not to run again.
         let sessions = self.sessions.iter();
+        let (ended, sessions): (Vec<_>, Vec<_>) =
+            sessions.partition(|(_, it)| it.pack().is_some() && it.has_ended());
+        let ended: Vec<_> = ended.iter().flat_map(|(_, it)| it.known()).collect();
+        if !ended.is_empty() {
+            self.scheduler.retire(&ended);
+        }
         let (held, free): (Vec<_>, Vec<_>) = sessions
+            .into_iter()
             .map(|(seat, session)| (seat.job, session))
             .partition(|(job, session)| self.is_held(*job) && self.can_hold(*job, session));
         free.iter().for_each(|(_, session)| session.note_hold(None));

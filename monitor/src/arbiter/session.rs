@@ -365,6 +365,16 @@ impl Session {
         }
     }
 
+    /// Whether the process has ended, as far as that is known.
+    pub(super) fn has_ended(&self) -> bool {
+        self.process.as_ref().is_some_and(has_ended)
+    }
+
+    /// Its place in a pack.
+    pub(super) fn pack(&self) -> Option<&PackMember> {
+        self.pack.as_ref()
+    }
+
     /// Whether it has told of channels that were not proven yet.
     pub(super) fn has_news(&self) -> bool {
         self.version.load(SeqCst) != self.page.version()

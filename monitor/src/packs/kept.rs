@@ -1,19 +1,31 @@
 //! The files of a pack's clients, which stay open until the work of a client that has ended is off the GPU.
+//!
+//! What is disabled begins no other kernel, and those that have begun go on to their end. If their memory is taken away meanwhile, that
+//! is a fault of all clients (research/packs.md). No call says when they have ended. So the daemon counts the time that the pack had the
+//! GPU, and says when it was enough.
 
 use softmig_rm::{Files, has_control};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// The time from the end of a client, when its channels are disabled, until its file of control is closed. Where they could not be
 /// disabled, closing it takes 2 s, in which the driver does little else.
 const BEFORE_CONTROL: Duration = Duration::from_millis(50);
-/// The time from then until those of unified memory are closed. Without both pauses clients that ended took others with them in 7
-/// of 34 trials. With both they did in none of 42, in which there were 50 ms before each of two files (research/packs.md).
+/// The least time from then until those of unified memory are closed.
 const BEFORE_UNIFIED: Duration = Duration::from_millis(100);
+/// The time that kernels may go on for after their client's end: where no other client lives, and where no daemon counts.
+const ALONE: Duration = Duration::from_secs(2);
+const UNCOUNTED: Duration = Duration::from_secs(20);
+/// Of more clients that have ended, the oldest are let go.
+const MOST_ENDED: usize = 256;
+
+/// A thread that closes files calls nothing deep.
+const STACK: usize = 64 << 10;
 
 /// How many clients a server has at most. NVIDIA's takes 48 contexts, and a client may have several.
 pub(super) const MOST_CLIENTS: usize = 40;
@@ -22,8 +34,18 @@ pub(super) const MOST_CLIENTS: usize = 40;
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     clients: Vec<Client>,
+    ended: Vec<Ended>,
     /// One more reference for each client that has ended, until its files are closed.
-    ended: Arc<()>,
+    open: Arc<()>,
+}
+
+/// A client that has ended, and that may have work on the GPU.
+#[derive(Debug)]
+struct Ended {
+    number: u32,
+    since: Instant,
+    /// Its files of unified memory are closed when this is dropped, and not before.
+    _keep: Sender<()>,
 }
 
 #[derive(Debug)]
@@ -33,6 +55,8 @@ struct Client {
     process: OwnedFd,
     files: Files,
     channels: Vec<Told>,
+    /// Whether it ever had some: at its exit CUDA gives them back while kernels run.
+    had_channels: bool,
 }
 
 /// A channel as a client tells of it: the driver's client, its group and its handle.
@@ -47,7 +71,7 @@ pub(super) struct Left<'a> {
 impl Kept {
     /// How many there are, those included whose files are being closed.
     pub(super) fn count(&self) -> usize {
-        self.clients.len() + Arc::strong_count(&self.ended) - 1
+        self.clients.len() + Arc::strong_count(&self.open) - 1
     }
 
     pub(super) fn has(&self, number: u32) -> bool {
@@ -62,6 +86,7 @@ impl Kept {
             process,
             files,
             channels: Vec::new(),
+            had_channels: false,
         });
     }
 
@@ -70,6 +95,7 @@ impl Kept {
         let client = self.clients.iter_mut().find(|it| it.number == number);
         let is_client = client.is_some();
         if let Some(client) = client {
+            client.had_channels |= !channels.is_empty();
             client.channels = channels;
         }
         is_client
@@ -119,22 +145,58 @@ impl Kept {
         self.let_go(uses.into_iter().map(|uses| !uses), disable);
     }
 
-    fn close(&self, ended: Vec<Client>) {
-        for Client { number, files, .. } in ended {
-            let counted = Arc::clone(&self.ended);
+    fn close(&mut self, ended: Vec<Client>) {
+        for client in ended {
+            let Client {
+                number,
+                files,
+                had_channels,
+                ..
+            } = client;
+            let (keep, kept) = channel();
+            // Who had no channel had no work.
+            if had_channels {
+                let since = Instant::now();
+                self.ended.push(Ended {
+                    number,
+                    since,
+                    _keep: keep,
+                });
+            }
+            let counted = Arc::clone(&self.open);
             let close = move || {
                 let Files { control, unified } = files;
                 thread::sleep(BEFORE_CONTROL);
                 drop(control);
                 thread::sleep(BEFORE_UNIFIED);
+                // Nothing is ever sent.
+                let _ = kept.recv();
                 drop(unified);
                 drop(counted);
             };
             // Each waits by itself: the driver may take its time.
-            if let Err(error) = thread::Builder::new().spawn(close) {
+            let thread = thread::Builder::new().stack_size(STACK);
+            if let Err(error) = thread.spawn(close) {
                 warn!("the files of process {number} were closed at once: {error}");
             }
         }
+        let surplus = self.ended.len().saturating_sub(MOST_ENDED);
+        self.ended.drain(..surplus);
+    }
+
+    /// The work of a client that has ended is off the GPU.
+    pub(super) fn note_off(&mut self, number: u32) {
+        self.ended.retain(|it| it.number != number);
+    }
+
+    /// Lets those go for whose work it was waited long enough.
+    pub(super) fn let_those_go_that_had_time(&mut self) {
+        let most = if self.clients.is_empty() {
+            ALONE
+        } else {
+            UNCOUNTED
+        };
+        self.ended.retain(|it| it.since.elapsed() < most);
     }
 }
 
@@ -192,11 +254,52 @@ mod tests {
         let mut text = Vec::new();
         control.read_to_end(&mut text).unwrap();
         assert!(begun.elapsed() >= BEFORE_CONTROL);
+        thread::sleep(3 * BEFORE_UNIFIED);
+        assert_eq!(kept.count(), 1, "its kernels may go on");
+        kept.note_off(child.id() + 1);
+        kept.let_those_go_that_had_time();
+        assert_eq!(kept.ended.len(), 1);
+        kept.note_off(child.id());
         unified.read_to_end(&mut text).unwrap();
-        assert!(begun.elapsed() >= BEFORE_CONTROL + BEFORE_UNIFIED);
         while kept.count() > 0 {
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Some clients with work end, and this happens then: how long their files of unified memory stay open.
+    fn time_until_closed(count: u32, then: impl Fn(&mut Kept)) -> Duration {
+        let mut kept = Kept::default();
+        let mut ends = Vec::new();
+        for number in 1..=count {
+            let (files, [_, unified]) = files();
+            kept.keep((number, files.unified[0].try_clone().unwrap()), 7, files);
+            assert!(kept.note_channels(number, vec![(7, 70, number)]));
+            ends.push(unified);
+        }
+        let begun = Instant::now();
+        kept.let_go(std::iter::repeat_n(true, count as usize), |_| {});
+        assert_eq!(kept.count(), count as usize);
+        while kept.count() > 0 {
+            then(&mut kept);
+            thread::sleep(Duration::from_millis(1));
+        }
+        for mut one in ends {
+            one.read_to_end(&mut Vec::new()).unwrap();
+        }
+        begun.elapsed()
+    }
+
+    #[test]
+    fn the_last_clients_files_wait_for_a_time_and_those_of_too_many_do_not() {
+        let took = time_until_closed(3, Kept::let_those_go_that_had_time);
+        assert!(took >= ALONE, "{took:?}");
+        let most = u32::try_from(MOST_ENDED).unwrap();
+        let took = time_until_closed(most + 3, |kept| {
+            if kept.count() <= MOST_ENDED {
+                kept.ended.clear();
+            }
+        });
+        assert!(took >= BEFORE_CONTROL + BEFORE_UNIFIED, "{took:?}");
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) enum Question {
     Keep(u32, u32),
     /// A client's channels, each by the driver's client, its group and its handle: these are all that it has.
     Channels(u32, Vec<(u32, u32, u32)>),
+    /// To close the files of this client, which has ended: its work is off the GPU.
+    Off(u32),
     /// To end with the server, if nobody has entered.
     End,
 }

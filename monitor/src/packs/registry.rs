@@ -256,11 +256,23 @@ impl PackMember {
     pub fn note_channels(&self, channels: &[Channel]) {
         let told = |it: &Channel| (it.client, it.group, it.handle);
         let channels: Vec<_> = channels.iter().map(told).collect();
+        self.say(&Question::Channels(self.process, channels));
+    }
+
+    /// Tells the supervisor that the work of the process, which has ended, is off the GPU.
+    pub fn note_off(self) {
+        // Nobody waits for it.
+        let say = move || self.say(&Question::Off(self.process));
+        if let Err(error) = thread::Builder::new().spawn(say) {
+            warn!("{error}");
+        }
+    }
+
+    fn say(&self, question: &Question) {
         // It may be of an earlier server, whose clients have not all ended.
         for number in self.packs.generations(&self.key) {
             let folder = self.packs.generation(&self.key, number);
-            let question = Question::Channels(self.process, channels.clone());
-            match ask(&folder, question, None) {
+            match ask(&folder, question.clone(), None) {
                 Err(error) if !is_gone(&error) => warn!("{}: {error}", folder.display()),
                 _ => {}
             }

@@ -177,6 +177,7 @@ impl Supervisor {
                 let device = &mut self.device;
                 let disable = |left: &[Left<'_>]| device.disable(left);
                 self.kept.let_those_go_without_a_use(disable);
+                self.kept.let_those_go_that_had_time();
             }
             if happened.asks {
                 self.accept();
@@ -269,6 +270,10 @@ impl Supervisor {
             Question::End if self.kept.count() + self.coming().len() > 0 => Answer::Soon,
             Question::End => {
                 self.state = State::Ends;
+                Answer::Yes
+            }
+            Question::Off(number) => {
+                self.kept.note_off(number);
                 Answer::Yes
             }
             Question::Enter(number) => self.enter(number),

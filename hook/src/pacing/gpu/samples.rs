@@ -21,6 +21,8 @@ const FOR_EVER_NS: u64 = 3_600_000_000_000;
 const FORGET_AFTER_NS: u64 = 60_000_000_000;
 /// A stream that cannot be asked has work for this long after it was used.
 const ASSUME_WORK_NS: u64 = 50_000_000;
+/// A stream that was busy within this time was so at the last samples.
+const JUST_NOW_NS: u64 = 10_000_000;
 /// How many streams are asked, each for a fifth of a microsecond.
 const MAX_SAMPLED: usize = 64;
 /// The first interval of samples after a launch woke the thread: this long, up to twice as long. Each later interval is
@@ -280,10 +282,12 @@ fn is_busy(slot: &StreamSlot, now: u64, cap: Option<&Cap>) -> bool {
     };
     let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.
-    let is_busy = within(context, || {
+    let told = within(context, || {
         let guard = StreamGuard::acquire(slot, stream);
-        guard.is_some_and(|_guard| relaxed(|| stream.is_busy()))
+        guard.map_or(Some(false), |_guard| relaxed(|| stream.busy()))
     });
+    // Work that the process leaves behind at its exit goes on.
+    let is_busy = told.unwrap_or_else(|| now.saturating_sub(slot.since()) < JUST_NOW_NS);
     if is_busy {
         slot.note(now);
     }
