@@ -36,6 +36,8 @@ MIXES = [
     ["decode", "loader", "gaussian", "optax_step", "monte_carlo", "graph", "server", "cell37ms"],
     ["train_small", "jax_step", "cupy_sync", "graph", "decode", "loader", "gaussian", "cell37ms"],
 ]
+# What says whose memory is not free yet.
+LEFT = lambda: pathlib.Path("/var/run/softmig/packs").glob("*/*/left-*")
 SUBJECTS = ("time-sliced", "mps", "slices", "pack")
 # How clients end, how many at a time, and how many ms their kernels take.
 ENDS = [*((how, 24, 20) for how in ("kill", "exit", "crash", "term", "throw")), ("kill", 4, 500)]
@@ -254,7 +256,10 @@ class Packs:
                         own.close()
                         survivors = None
                     job.end()
-                    if time.monotonic() - begun > self.options.deaths / 2:
+                    until = time.monotonic() + 12
+                    while any(LEFT()) and time.monotonic() < until:
+                        time.sleep(0.02)
+                    if time.monotonic() - begun > self.options.deaths:
                         break
                 if survivors is not None:
                     own.close()

@@ -157,12 +157,13 @@ fn end_packs(packs: &Arc<Packs>, node: Node) -> io::Result<()> {
         while let Some(packs) = packs.upgrade() {
             // A conf that cannot be read may be of any pack.
             if let Ok(confs) = Confs::read(&node) {
-                packs.round(|gpu, id| {
+                packs.round(|(gpu, pack)| {
                     let mut confs = confs.jobs.values();
                     confs.any(|conf| match conf {
                         Ok(conf) => {
                             let mut gpus = conf.gpus.iter().map(Uuid::as_str);
-                            PackId::of(conf) == Some(id) && gpus.any(|its| its == gpu)
+                            let its = PackId::of(conf).map(|id| id.to_string());
+                            its.as_ref() == Some(pack) && gpus.any(|its| its == gpu)
                         }
                         Err(_) => true,
                     })

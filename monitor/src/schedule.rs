@@ -7,6 +7,7 @@ pub mod excess;
 pub mod gangs;
 pub mod interruptions;
 pub mod shares;
+pub mod turns;
 mod types;
 
 pub use book::{Book, Totals};

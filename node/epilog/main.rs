@@ -20,12 +20,15 @@ use end::{Ended, end};
 use softmig_node::events::Event;
 use softmig_node::job::Job;
 use softmig_node::node::{Node, set_umask};
+use softmig_node::packs;
 use softmig_node::report;
 use softmig_node::slurmctld::{AskError, Commands};
 use softmig_node::usage_file;
 use softmig_usage as usage;
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 use sweep::sweep;
 use tracing::{error, info, warn};
 
@@ -83,6 +86,12 @@ fn main() -> ExitCode {
             uid, "job={id} uid={uid} admin_comment=no: {error}"
         );
     }
+    if !wait_for_memory(&node, &job) {
+        warn!(
+            job = id.get(),
+            "job={id} memory=not_free: kernels of a program that has ended still run"
+        );
+    }
     for id in swept {
         warn!(
             job = id.get(),
@@ -91,6 +100,19 @@ fn main() -> ExitCode {
     }
     report::finish();
     ExitCode::SUCCESS
+}
+
+/// Waits until the memory is free that programs in a pack left on the GPU: the next job may have all of its own. Whether it is.
+fn wait_for_memory(node: &Node, job: &Job) -> bool {
+    const LONGEST: Duration = Duration::from_secs(10);
+    let begun = Instant::now();
+    while packs::has_leftovers(node, job.id) {
+        if begun.elapsed() > LONGEST {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
 }
 
 /// A job's end, with what it had of its GPUs.

@@ -162,6 +162,8 @@ fn job(run: &Dir, id: JobId) -> Job {
         sluid: second_name(run, id),
         user: None,
         account: None,
+        partition: None,
+        reservation: None,
         node: String::new(),
         slurm_conf: None,
         tags: Tags::default(),

@@ -4,7 +4,9 @@
 //! user can still choose the text of `extra` and `comment`. It is searched for the tag and for nothing else.
 
 use softmig_policy::config::choices::TagField;
+use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::node::cgroup::is_sluid;
+use softmig_policy::node::job_conf::Pack;
 use softmig_policy::node::names::Names;
 use softmig_policy::node::tag::{Tag, TagError};
 use softmig_policy::slurm::gpu_list::GpuList;
@@ -75,6 +77,10 @@ pub struct Job {
     pub user: Option<String>,
     /// The account.
     pub account: Option<String>,
+    /// The partition.
+    pub partition: Option<String>,
+    /// The reservation that it runs in.
+    pub reservation: Option<String>,
     /// This node's name in slurm.conf.
     pub node: String,
     /// Where this node's slurm.conf is.
@@ -121,6 +127,12 @@ impl Job {
         Names::checked(self.user.as_deref(), self.account.as_deref(), group)
     }
 
+    /// The pack that a slice of this type is in.
+    pub fn pack_of(&self, gpu: &GpuType) -> Option<Pack> {
+        let pack = gpu.pack_in(self.partition.as_deref());
+        pack.of(self.account.as_deref(), self.reservation.as_deref())
+    }
+
     /// Reads this process's environment.
     pub fn from_environment() -> Result<Self, NoJob> {
         Self::read(|name| std::env::var_os(name))
@@ -150,6 +162,8 @@ impl Job {
             sluid: text("SLURM_JOB_SLUID").and_then(|text| Sluid::parse(&text)),
             user: text("SLURM_JOB_USER"),
             account: text("SLURM_JOB_ACCOUNT"),
+            partition: text("SLURM_JOB_PARTITION"),
+            reservation: text("SLURM_JOB_RESERVATION"),
             node: text("SLURMD_NODENAME").unwrap_or_default(),
             slurm_conf: variable("SLURM_CONF"),
             tags: Tags {

@@ -67,7 +67,7 @@ pub fn conf_of(
         gpus,
         gate: false,
         larger,
-        pack: gpu.and_then(|gpu| gpu.pack()),
+        pack: gpu.and_then(|gpu| job.pack_of(gpu)),
     })
 }
 

@@ -32,6 +32,7 @@ pub mod job;
 pub mod job_files;
 mod lock;
 pub mod node;
+pub mod packs;
 pub mod proofs;
 mod queue;
 pub mod report;

@@ -78,6 +78,14 @@ pub trait Authorizer: std::fmt::Debug + Send + Sync + 'static {
 
     /// Those users who have jobs that may sit anywhere.
     fn users(&self) -> BTreeSet<u32>;
+
+    /// Those who have jobs in a pack.
+    fn users_of(&self, pack: PackId) -> BTreeSet<u32> {
+        match pack {
+            PackId::User(uid) => [uid].into(),
+            PackId::Account(_) | PackId::Reservation(_) => BTreeSet::new(),
+        }
+    }
 }
 
 /// The jobs of a node.
@@ -179,6 +187,14 @@ impl Authorizer for Jobs {
         let limited = confs.filter(|conf| conf.limits.is_some());
         // Root's processes may be of any job.
         limited.map(|conf| conf.uid).chain([0]).collect()
+    }
+
+    fn users_of(&self, pack: PackId) -> BTreeSet<u32> {
+        // Those of a conf that cannot be read enter no pack either.
+        let confs = Confs::read(&self.node).unwrap_or_default();
+        let confs = confs.jobs.into_values().flatten();
+        let in_pack = confs.filter(|conf| PackId::of(conf) == Some(pack));
+        in_pack.map(|conf| conf.uid).collect()
     }
 }
 

@@ -429,7 +429,8 @@ impl GpuState {
     }
 
     fn is_held(&self, job: Job) -> bool {
-        self.is_steered && !self.steering.is_on(self.tenancy.tenant(job))
+        let tenant = self.tenancy.tenant(job);
+        self.is_steered && (!self.steering.is_on(tenant) || self.tenancy.waits(job))
     }
 
     fn begin_to_steer(&mut self, now: Nanos) {
@@ -503,7 +504,10 @@ impl GpuState {
         };
         let states: Vec<SeatState> = sessions.map(state).collect();
         for (seat, state) in self.sessions.keys().zip(&states) {
-            self.tenancy.note_work(seat.job, state.pending);
+            let SeatState {
+                pending, wants_gpu, ..
+            } = *state;
+            self.tenancy.note_work(seat.job, pending, wants_gpu);
         }
         states
     }
@@ -531,11 +535,11 @@ impl GpuState {
         let seats = self.seat_states(at);
         self.warn(now);
         if self.scheduler.is_to_be_renewed(now) {
-            let is_at_work =
-                |it: &&SeatState| it.is_steered && it.pending > 0 && !self.is_held(it.job);
-            let at_work = seats.iter().find(is_at_work).map(|it| it.process);
-            let mut sessions = self.sessions.values();
-            if let Some(session) = sessions.find(|it| Some(it.pid) == at_work) {
+            let mut all = self.sessions.iter().zip(&seats);
+            let at_work = all.find(|((seat, _), state)| {
+                state.is_steered && state.pending > 0 && !self.is_held(seat.job)
+            });
+            if let Some(((_, session), _)) = at_work {
                 let gone = self.scheduler.renew(now, session.known());
                 session.was_held(&BTreeSet::new(), &gone, now);
             }
@@ -558,10 +562,21 @@ impl GpuState {
             one.job = self.tenancy.tenant_of_unseated(one.pack, one.job);
         }
         self.note_leftovers(at, &stays);
+        let time = at - self.steering.looked();
+        let turns = self
+            .tenancy
+            .look(|tenant| match self.steering.is_on(tenant) {
+                true => time,
+                false => 0,
+            });
         let found = self.steering.find_interruptions(at, &stays, &seats);
         let look = self.steering.look(at, &stays, &seats, &unseated);
         let phase = self.others.look(at, self.steering.standings());
         self.steering.set_phase(phase);
+        if let Some(turns) = turns {
+            let next = self.steering.next.unwrap_or(Nanos::MAX);
+            self.steering.next = Some(next.min(at + turns));
+        }
         for &(tenant, slice) in &look.slices {
             let sessions = self.sessions.iter();
             let own = sessions.filter(|(seat, _)| self.tenancy.tenant(seat.job) == tenant);

@@ -245,6 +245,7 @@ impl Server {
         };
         connection.client.uid = packed.uid;
         let (gpus, settings) = (Arc::clone(&self.gpus), self.settings.clone());
+        let authorizer = Arc::clone(&self.authorizer);
         let serve = move |connection: &Connection| {
             let socket = &connection.socket;
             // Where a GPU is not steered, a pack could not be kept to its share.
@@ -254,12 +255,15 @@ impl Server {
             let Some(process) = process.filter(|_| is_steered) else {
                 return drop(answer(socket, Err(Errno::NOSYS)));
             };
-            let (key, pid) = ((uuid(packed.gpu), packed.pack), connection.client.pid);
+            let key = (uuid(packed.gpu), packed.pack.to_string());
+            let pid = connection.client.pid;
             let answered = match step {
-                PackStep::Enter => match packs.enter(&key, pid) {
-                    Ok(folder) => answer_folder(socket, &folder),
-                    Err(error) => answer(socket, Err(error)),
-                },
+                PackStep::Enter => {
+                    match packs.enter(&key, pid, &authorizer.users_of(packed.pack)) {
+                        Ok(folder) => answer_folder(socket, &folder),
+                        Err(error) => answer(socket, Err(error)),
+                    }
+                }
                 PackStep::Keep => {
                     let kept = packs.keep(&key, (pid, process.as_fd()), packed.job.0);
                     answer(socket, kept.map(|()| None))
@@ -334,7 +338,7 @@ impl Server {
                 .zip(self.packs.as_ref())
                 .map(|(pack, packs)| {
                     let packs = Arc::clone(packs);
-                    PackMember::new(packs, (uuid(id), pack), client.pid)
+                    PackMember::new(packs, (uuid(id), pack.to_string()), client.pid)
                 }),
         };
         let (seat, page) = gpu.sit(admission, newcomer).map_err(refused)?;

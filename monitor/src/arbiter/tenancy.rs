@@ -3,6 +3,8 @@
 //! A pack's clients run at the same time, and the GPU's log names one of them for all. So a pack is charged, held and given slices as
 //! one job with the sum of its jobs' shares. Its time is divided among its jobs by the time for which each had work. A process of
 //! such a job that is no client of the server belongs to the pack as well: no job has its share twice.
+//!
+//! In a pack of several users, a job that always has work has turns ([`Turns`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,6 +12,7 @@ use std::collections::BTreeMap;
 use softmig_policy::node::limits::{Ceiling, Mode, Share};
 
 use crate::packs::PackId;
+use crate::schedule::turns::{LOOK, Seen, Turns};
 use crate::schedule::{Book, Job, Nanos, Totals};
 
 /// The packs of a GPU.
@@ -24,14 +27,19 @@ struct Pack {
     /// The job by whose number the scheduler knows the pack: the first one that came. It may have left.
     tenant: Job,
     jobs: BTreeMap<Job, Member>,
+    /// Of several users' jobs.
+    turns: Option<Turns>,
 }
 
 #[derive(Debug)]
 struct Member {
     share: Share,
     mode: Mode,
-    /// For how long it had work since the book was divided.
+    /// For how long it had work, and was not held for others of its pack, since the book was divided.
     worked: Nanos,
+    /// For how long it had work since the last look.
+    newly_worked: Nanos,
+    wants_gpu: bool,
 }
 
 impl Tenancy {
@@ -45,14 +53,16 @@ impl Tenancy {
         let pack = self.packs.entry(id).or_insert_with(|| Pack {
             tenant: job,
             jobs: BTreeMap::new(),
+            turns: id.is_shared().then(Turns::default),
         });
-        let worked = pack.jobs.get(&job).map_or(0, |it| it.worked);
-        let member = Member {
+        let member = pack.jobs.entry(job).or_insert(Member {
             share,
             mode,
-            worked,
-        };
-        pack.jobs.insert(job, member);
+            worked: 0,
+            newly_worked: 0,
+            wants_gpu: false,
+        });
+        (member.share, member.mode) = (share, mode);
         let (share, mode) = pack.sum().unwrap_or((share, mode));
         (pack.tenant, share, mode)
     }
@@ -92,12 +102,47 @@ impl Tenancy {
         self.pack(job).is_some()
     }
 
-    /// A job's process had work for this time.
-    pub(super) fn note_work(&mut self, job: Job, time: Nanos) {
+    /// A job's process had work for this time, and wants the GPU now or does not.
+    pub(super) fn note_work(&mut self, job: Job, time: Nanos, wants_gpu: bool) {
+        let waits = self.waits(job);
         let mut packs = self.packs.values_mut();
         if let Some(member) = packs.find_map(|it| it.jobs.get_mut(&job)) {
-            member.worked = member.worked.saturating_add(time.max(0));
+            let time = time.max(0);
+            member.newly_worked = member.newly_worked.saturating_add(time);
+            member.wants_gpu |= wants_gpu;
+            if !waits {
+                member.worked = member.worked.saturating_add(time);
+            }
         }
+    }
+
+    /// Decides who has turns, by the time that each tenant could have the GPU since the last look. Returns the time until the next look.
+    pub(super) fn look(&mut self, time: impl Fn(Job) -> Nanos) -> Option<Nanos> {
+        let mut has_turns = false;
+        for pack in self.packs.values_mut() {
+            let seen = pack.jobs.iter_mut().map(|(&job, member)| {
+                let seen = Seen {
+                    shards: member.share.shards(),
+                    worked: std::mem::take(&mut member.newly_worked),
+                    wants_gpu: std::mem::take(&mut member.wants_gpu),
+                };
+                (job, seen)
+            });
+            let seen: BTreeMap<Job, Seen> = seen.collect();
+            if let Some(turns) = &mut pack.turns {
+                turns.look(time(pack.tenant), &seen);
+                has_turns |= turns.are_any();
+            }
+        }
+        has_turns.then_some(LOOK)
+    }
+
+    /// Whether a job waits for another's turn.
+    pub(super) fn waits(&self, job: Job) -> bool {
+        let mut packs = self.packs.values();
+        let pack = packs.find(|it| it.jobs.contains_key(&job));
+        let turns = pack.and_then(|it| it.turns.as_ref());
+        turns.is_some_and(|turns| turns.waits(job))
     }
 
     /// Divides what tenants had among their jobs.
@@ -249,7 +294,7 @@ mod tests {
                 tenancy.join(PACK, Job(job), quarter());
             }
             for &(job, time) in &worked {
-                tenancy.note_work(Job(job), time);
+                tenancy.note_work(Job(job), time, false);
             }
             let mut book = Book::default();
             book.charge(Job(1), charged);
@@ -270,14 +315,44 @@ mod tests {
     }
 
     #[test]
+    fn jobs_of_several_users_have_turns_and_those_of_one_have_none() {
+        const MS: Nanos = 1_000_000;
+        for (id, is_shared) in [(PACK, false), (PackId::Account(7), true)] {
+            let mut tenancy = Tenancy::default();
+            for job in [1, 2] {
+                tenancy.join(id, Job(job), quarter());
+            }
+            let mut alone = [0, 0];
+            for _ in 0..1000 {
+                for job in [1, 2] {
+                    tenancy.note_work(Job(job), 4 * MS, true);
+                }
+                let next = tenancy.look(|tenant| {
+                    assert_eq!(tenant, Job(1));
+                    4 * MS
+                });
+                let waits = [2, 1].map(|job| tenancy.waits(Job(job)));
+                assert!(next.is_some() || waits == [false; 2]);
+                alone = [0, 1].map(|at| alone[at] + u32::from(waits[at]));
+            }
+            let has_half = |looks: u32| (450..=500).contains(&looks);
+            assert_eq!(alone.map(has_half), [is_shared; 2], "{alone:?}");
+            // Whose turn it is may leave.
+            tenancy.leave(Job(1));
+            tenancy.look(|_| 4 * MS);
+            assert!(!tenancy.waits(Job(2)));
+        }
+    }
+
+    #[test]
     fn a_jobs_part_is_by_its_work_since_the_last_time() {
         let mut tenancy = Tenancy::default();
         for job in [1, 2] {
             tenancy.join(PACK, Job(job), quarter());
         }
         let mut divide = |worked: [Nanos; 2]| {
-            tenancy.note_work(Job(1), worked[0]);
-            tenancy.note_work(Job(2), worked[1]);
+            tenancy.note_work(Job(1), worked[0], true);
+            tenancy.note_work(Job(2), worked[1], true);
             let mut book = Book::default();
             book.charge(Job(1), 100);
             let divided = tenancy.divide(&book);

@@ -2,31 +2,36 @@
 //! files away.
 
 use rustix::fs::{XattrFlags, fsetxattr, lsetxattr};
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::path::Path;
 
 /// The reader beside the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Who<'a> {
     /// May read.
     User(u32),
     /// May read and write, as one has to for a socket.
     Group(u32),
-    /// May list a folder, and enter it.
-    Visitor(u32),
+    /// May list a folder, and enter it: these, in order.
+    Visitors(&'a BTreeSet<u32>),
 }
 
 const NAME: &str = "system.posix_acl_access";
 
 /// The list as the kernel takes it: its version, then the kind, the rights and the number of each entry.
-fn list(who: Who) -> Vec<u8> {
+fn list(who: Who<'_>) -> Vec<u8> {
     const NONE: u32 = u32::MAX;
     let (owner, group, others) = ((1_u16, 6_u16, NONE), (4, 0, NONE), (32, 0, NONE));
     let owner_of_folder = (1, 7, NONE);
     let entries = match who {
-        Who::User(uid) => [owner, (2, 4, uid), group, (16, 4, NONE), others],
-        Who::Group(gid) => [owner, group, (8, 6, gid), (16, 6, NONE), others],
-        Who::Visitor(uid) => [owner_of_folder, (2, 5, uid), group, (16, 5, NONE), others],
+        Who::User(uid) => vec![owner, (2, 4, uid), group, (16, 4, NONE), others],
+        Who::Group(gid) => vec![owner, group, (8, 6, gid), (16, 6, NONE), others],
+        Who::Visitors(uids) => {
+            let visitors = uids.iter().map(|&uid| (2, 5, uid));
+            let all = [owner_of_folder].into_iter().chain(visitors);
+            all.chain([group, (16, 5, NONE), others]).collect()
+        }
     };
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (kind, rights, number) in entries {
@@ -38,12 +43,12 @@ fn list(who: Who) -> Vec<u8> {
 }
 
 /// Gives the user or group access to an open file, which belongs to this process's user.
-pub fn let_in(file: impl AsFd, who: Who) -> rustix::io::Result<()> {
+pub fn let_in(file: impl AsFd, who: Who<'_>) -> rustix::io::Result<()> {
     fsetxattr(file, NAME, &list(who), XattrFlags::empty())
 }
 
 /// The same by path, for a file that cannot be opened. Only this process's user may write to the folder.
-pub fn let_in_at(path: &Path, who: Who) -> rustix::io::Result<()> {
+pub fn let_in_at(path: &Path, who: Who<'_>) -> rustix::io::Result<()> {
     lsetxattr(path, NAME, &list(who), XattrFlags::empty())
 }
 
@@ -59,7 +64,7 @@ mod tests {
         for (who, mode) in [
             (Who::User(2001), 0o640),
             (Who::Group(3001), 0o660),
-            (Who::Visitor(2001), 0o750),
+            (Who::Visitors(&[2001, 2002].into()), 0o750),
         ] {
             let_in(&file, who).unwrap();
             let mut kept = [0_u8; 64];

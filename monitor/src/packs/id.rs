@@ -8,13 +8,19 @@ use std::fmt;
 pub enum PackId {
     /// The jobs of this user.
     User(u32),
+    /// Those of this account, by [`Pack::number`].
+    Account(u64),
+    /// Those in this reservation.
+    Reservation(u64),
 }
 
 /// As folders are named.
 impl fmt::Display for PackId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match *self {
             Self::User(uid) => write!(f, "uid-{uid}"),
+            Self::Account(number) => write!(f, "{}", Pack::Account(number)),
+            Self::Reservation(number) => write!(f, "{}", Pack::Reservation(number)),
         }
     }
 }
@@ -23,20 +29,15 @@ impl PackId {
     /// That of a job with this conf; `None` for one without limits, too.
     pub fn of(conf: &JobConf) -> Option<Self> {
         conf.limits?;
-        conf.pack.map(|Pack::User| Self::User(conf.uid))
+        conf.pack.map(|pack| match pack {
+            Pack::User => Self::User(conf.uid),
+            Pack::Account(number) => Self::Account(number),
+            Pack::Reservation(number) => Self::Reservation(number),
+        })
     }
 
-    /// Reads that name.
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        let uid = name.strip_prefix("uid-")?;
-        let uid = uid.parse().ok().map(Self::User)?;
-        (uid.to_string() == name).then_some(uid)
-    }
-
-    /// The user that reaches its server.
-    pub(super) fn user(self) -> u32 {
-        match self {
-            Self::User(uid) => uid,
-        }
+    /// Whether jobs of several users may be in it.
+    pub fn is_shared(self) -> bool {
+        !matches!(self, Self::User(_))
     }
 }

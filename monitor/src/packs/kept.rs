@@ -4,9 +4,12 @@
 //! is a fault of all clients (research/packs.md). No call says when they have ended. So the daemon counts the time that the pack had the
 //! GPU, and says when it was enough.
 
+use softmig_node::packs::leftover;
 use softmig_rm::{Files, has_control};
 
+use std::fs::{File, remove_file};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -31,8 +34,10 @@ const STACK: usize = 64 << 10;
 pub(super) const MOST_CLIENTS: usize = 40;
 
 /// The clients whose files are open here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Kept {
+    /// The server's, where files say whose memory is not free yet.
+    folder: PathBuf,
     clients: Vec<Client>,
     ended: Vec<Ended>,
     /// One more reference for each client that has ended, until its files are closed.
@@ -69,6 +74,16 @@ pub(super) struct Left<'a> {
 }
 
 impl Kept {
+    /// Those of the server that has this folder.
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            clients: Vec::new(),
+            ended: Vec::new(),
+            open: Arc::default(),
+        }
+    }
+
     /// How many there are, those included whose files are being closed.
     pub(super) fn count(&self) -> usize {
         self.clients.len() + Arc::strong_count(&self.open) - 1
@@ -149,11 +164,16 @@ impl Kept {
         for client in ended {
             let Client {
                 number,
+                job,
                 files,
                 had_channels,
                 ..
             } = client;
             let (keep, kept) = channel();
+            let leftover = leftover(&self.folder, job, number);
+            if let Err(error) = File::create(&leftover) {
+                warn!("{}: {error}", leftover.display());
+            }
             // Who had no channel had no work.
             if had_channels {
                 let since = Instant::now();
@@ -172,6 +192,7 @@ impl Kept {
                 // Nothing is ever sent.
                 let _ = kept.recv();
                 drop(unified);
+                let _ = remove_file(leftover);
                 drop(counted);
             };
             // Each waits by itself: the driver may take its time.
@@ -229,7 +250,8 @@ mod tests {
 
     #[test]
     fn the_file_of_control_is_closed_first_and_none_before_the_end() {
-        let mut kept = Kept::default();
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = Kept::new(folder.path().into());
         let (mut child, file) = process();
         let (files, [mut control, mut unified]) = files();
         kept.keep((child.id(), file), 7, files);
@@ -242,6 +264,8 @@ mod tests {
         assert_eq!(kept.count(), 1);
         child.kill().unwrap();
         child.wait().unwrap();
+        let leftover = leftover(folder.path(), 7, child.id());
+        assert!(!leftover.exists());
         let begun = Instant::now();
         let mut disabled = Vec::new();
         kept.let_go([true].into_iter(), |left| {
@@ -256,6 +280,7 @@ mod tests {
         assert!(begun.elapsed() >= BEFORE_CONTROL);
         thread::sleep(3 * BEFORE_UNIFIED);
         assert_eq!(kept.count(), 1, "its kernels may go on");
+        assert!(leftover.exists());
         kept.note_off(child.id() + 1);
         kept.let_those_go_that_had_time();
         assert_eq!(kept.ended.len(), 1);
@@ -264,11 +289,13 @@ mod tests {
         while kept.count() > 0 {
             thread::sleep(Duration::from_millis(1));
         }
+        assert!(!leftover.exists());
     }
 
     /// Some clients with work end, and this happens then: how long their files of unified memory stay open.
     fn time_until_closed(count: u32, then: impl Fn(&mut Kept)) -> Duration {
-        let mut kept = Kept::default();
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = Kept::new(folder.path().into());
         let mut ends = Vec::new();
         for number in 1..=count {
             let (files, [_, unified]) = files();
@@ -304,7 +331,8 @@ mod tests {
 
     #[test]
     fn who_became_another_program_is_let_go() {
-        let mut kept = Kept::default();
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = Kept::new(folder.path().into());
         let (mut child, file) = process();
         let (files, [mut control, _unified]) = files();
         kept.keep((child.id(), file), 7, files);

@@ -1,6 +1,7 @@
 //! The packs of the node: their folders, and the supervisors that the daemon starts and ends.
 //!
-//! `/var/run/softmig/packs/GPU-.../uid-2001-1` is the first server of user 2001 on that GPU. All that is known is there, so that the
+//! `/var/run/softmig/packs/GPU-.../uid-2001-1` is the first server of user 2001 on that GPU, and `account-` or `reservation-`, a number
+//! and `-1` that of jobs with the same account or reservation. All that is known is there, so that the
 //! next daemon goes on with the same servers.
 
 use rustix::io::Errno;
@@ -18,12 +19,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-use super::id::PackId;
 use super::question::{Answer, Question, ask};
 use crate::jobs::acl::{Who, let_in_at};
 
-/// The folder of all packs in the run folder.
-const FOLDER: &str = "packs";
 /// How long a server may take until it is there.
 const STARTING: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -33,8 +31,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// The most servers of a pack whose clients have not ended. All but one had a fault.
 const MOST: usize = 3;
 
-/// A pack's GPU, as the driver writes its UUID, and the pack.
-pub type Key = (String, PackId);
+/// A pack's GPU, as the driver writes its UUID, and the pack, as [`super::PackId`] is written.
+pub type Key = (String, String);
 
 /// The packs of a node.
 #[derive(Debug)]
@@ -52,19 +50,19 @@ impl Packs {
     /// Those of a node, with supervisors of this program.
     pub fn new(node: &Node, program: &'static str) -> Self {
         Self {
-            folder: node.run.join(FOLDER),
+            folder: softmig_node::packs::folder(node),
             program,
             starting: Mutex::default(),
             children: Mutex::default(),
         }
     }
 
-    /// Lets a process become a client of its pack's server, which is started if it is not there. Gives the folder by which CUDA finds
-    /// the server.
+    /// Lets a process become a client of its pack's server, which is started if it is not there. These users have jobs in the pack, and
+    /// reach the server. Gives the folder by which CUDA finds it.
     ///
     /// # Errors
     /// `USERS` if the server has as many clients as it may, `NOSYS` if there is none to be had, `AGAIN` if it takes long.
-    pub fn enter(&self, key: &Key, process: u32) -> Result<PathBuf, Errno> {
+    pub fn enter(&self, key: &Key, process: u32, users: &BTreeSet<u32>) -> Result<PathBuf, Errno> {
         let (lock, end) = (self.lock_of(key), Instant::now() + STARTING);
         let mut failed = locked(&lock);
         if failed.is_some_and(|at| at.elapsed() < AGAIN) {
@@ -76,7 +74,13 @@ impl Packs {
         loop {
             let folder = self.generation(key, number);
             match ask(&folder, Question::Enter(process), None) {
-                Ok(Answer::Yes) => return Ok(folder),
+                Ok(Answer::Yes) => {
+                    let_in_at(&folder, Who::Visitors(users)).map_err(|error| {
+                        warn!("{}: {error}", folder.display());
+                        Errno::AGAIN
+                    })?;
+                    return Ok(folder);
+                }
                 Ok(Answer::Full) => return Err(Errno::USERS),
                 Ok(Answer::Soon) => {}
                 Err(error) if !is_gone(&error) => {
@@ -100,7 +104,7 @@ impl Packs {
                     number += 1;
                     has_started = true;
                     let folder = self.generation(key, number);
-                    if let Err(error) = self.start(&folder, key.1) {
+                    if let Err(error) = self.start(&folder) {
                         warn!("{}: no server: {error}", folder.display());
                         *failed = Some(Instant::now());
                         return Err(Errno::NOSYS);
@@ -140,13 +144,14 @@ impl Packs {
     }
 
     /// Ends the servers whose packs have no job any more, and clears away after those that had a fault.
-    pub fn round(&self, has_jobs: impl Fn(&str, PackId) -> bool) {
+    pub fn round(&self, has_jobs: impl Fn(&Key) -> bool) {
         self.bury();
         for gpu in names(&self.folder) {
             let names = names(&self.folder.join(&gpu)).into_iter();
-            let ids = names.filter_map(|name| PackId::parse(name.rsplit_once('-')?.0));
-            for id in ids.collect::<BTreeSet<PackId>>() {
-                self.end_old(&(gpu.clone(), id), has_jobs(&gpu, id));
+            let packs = names.filter_map(|name| Some(name.rsplit_once('-')?.0.to_owned()));
+            for pack in packs.collect::<BTreeSet<String>>() {
+                let key = (gpu.clone(), pack);
+                self.end_old(&key, has_jobs(&key));
             }
         }
     }
@@ -182,13 +187,13 @@ impl Packs {
     }
 
     /// A pack's server by its number.
-    fn generation(&self, (gpu, id): &Key, number: u32) -> PathBuf {
-        self.folder.join(gpu).join(format!("{id}-{number}"))
+    fn generation(&self, (gpu, pack): &Key, number: u32) -> PathBuf {
+        self.folder.join(gpu).join(format!("{pack}-{number}"))
     }
 
     /// The numbers of a pack's servers.
-    fn generations(&self, (gpu, id): &Key) -> Vec<u32> {
-        let start = format!("{id}-");
+    fn generations(&self, (gpu, pack): &Key) -> Vec<u32> {
+        let start = format!("{pack}-");
         let names = names(&self.folder.join(gpu)).into_iter();
         let mut numbers: Vec<u32> = names
             .filter_map(|name| name.strip_prefix(&start)?.parse().ok())
@@ -197,13 +202,12 @@ impl Packs {
         numbers
     }
 
-    fn start(&self, folder: &Path, id: PackId) -> io::Result<()> {
+    fn start(&self, folder: &Path) -> io::Result<()> {
         // Others may enter the folders of all packs, and list none.
         for parent in [&self.folder, folder.parent().unwrap_or(folder)] {
             make(parent, 0o711)?;
         }
         make(folder, 0o700)?;
-        let_in_at(folder, Who::Visitor(id.user()))?;
         let mut command = Command::new(self.program);
         command.arg("--pack").arg(folder).stdin(Stdio::null());
         for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {

@@ -75,7 +75,7 @@ pub fn supervise(node: &Node, folder: &Path) -> io::Result<()> {
         told,
         said,
         line: Vec::new(),
-        kept: Kept::default(),
+        kept: Kept::new(folder.to_owned()),
         coming: BTreeMap::new(),
         state: State::Serves,
         device: Device::of(gpu),

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const GPU: &str = "GPU-07070707-0707-0707-0707-070707070707";
-const PACK: PackId = PackId::User(2001);
+const PACK: &str = "uid-2001";
 /// What a supervisor of a test has for its folder.
 const FOLDER: &str = "TEST_PACK_FOLDER";
 
@@ -48,7 +48,7 @@ impl Drop for Site {
         let end = Instant::now() + Duration::from_secs(20);
         let is_any = || fs::read_dir(&self.gpu).is_ok_and(|mut all| all.next().is_some());
         while is_any() && Instant::now() < end {
-            self.packs.round(|_, _| false);
+            self.packs.round(|_| false);
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -91,12 +91,12 @@ fn packs(folder: &Path, control: &str) -> Site {
 const SERVER: &str = "cd $CUDA_MPS_PIPE_DIRECTORY\n[ $CUDA_VISIBLE_DEVICES = GPU-07070707-0707-0707-0707-070707070707 ] || exit 3\n\
     touch control\nwhile [ ! -e said ]; do sleep 0.05; done\ncat said\nsleep 60 & wait $!";
 
-fn key(id: PackId) -> (String, PackId) {
-    (GPU.to_owned(), id)
+fn key(pack: &str) -> (String, String) {
+    (GPU.to_owned(), pack.to_owned())
 }
 
 fn enter(packs: &Packs, process: u32) -> Result<String, Errno> {
-    let folder = packs.enter(&key(PACK), process)?;
+    let folder = packs.enter(&key(PACK), process, &[2001].into())?;
     Ok(folder.file_name().unwrap().to_str().unwrap().to_owned())
 }
 
@@ -106,7 +106,7 @@ fn a_pack_has_one_server_which_its_user_alone_reaches() {
     let packs = packs(folder.path(), SERVER);
     assert_eq!(enter(&packs, 1).as_deref(), Ok("uid-2001-1"));
     assert_eq!(enter(&packs, 2).as_deref(), Ok("uid-2001-1"));
-    let other = packs.enter(&key(PackId::User(2002)), 3).unwrap();
+    let other = packs.enter(&key("uid-2002"), 3, &[2002].into()).unwrap();
     assert!(other.ends_with("uid-2002-1"));
     // What the mode shows as the group's is the access list's.
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -114,11 +114,11 @@ fn a_pack_has_one_server_which_its_user_alone_reaches() {
     assert_eq!(mode(other.parent().unwrap()), 0o711);
     assert_eq!(mode(&other.join("supervisor")), 0o600);
     // Its jobs go on: so does it.
-    packs.round(|gpu, id| (gpu, id) == (GPU, PACK));
+    packs.round(|its| *its == key(PACK));
     assert_eq!(enter(&packs, 4).as_deref(), Ok("uid-2001-1"));
     let end = Instant::now() + Duration::from_secs(20);
     while fs::read_dir(&packs.gpu).unwrap().next().is_some() {
-        packs.round(|_, _| false);
+        packs.round(|_| false);
         assert!(Instant::now() < end, "they do not end");
         thread::sleep(Duration::from_millis(20));
     }
@@ -187,11 +187,25 @@ fn without_the_control_program_there_is_no_server_and_it_is_not_tried_again_at_o
 }
 
 #[test]
-fn a_folders_name_is_read_as_it_is_written() {
-    for id in [PackId::User(0), PACK, PackId::User(u32::MAX)] {
-        assert_eq!(PackId::parse(&id.to_string()), Some(id));
-    }
-    for name in ["uid-", "uid-+1", "uid-01", "gid-1", "uid-4294967296"] {
-        assert_eq!(PackId::parse(name), None, "{name}");
-    }
+fn those_reach_a_server_who_have_jobs_in_its_pack_now() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let packs = packs(folder.path(), SERVER);
+    let pack = PackId::Account(7).to_string();
+    let enter = |users: &[u32]| {
+        let users = users.iter().copied().collect();
+        let entered = packs.enter(&key(&pack), 1, &users).unwrap();
+        let mut list = [0_u8; 256];
+        let name = "system.posix_acl_access";
+        let length = rustix::fs::getxattr(&entered, name, &mut list[..]).unwrap();
+        // Each entry has a kind, rights and a number; the named users' kind is 2.
+        let entries = list[4..length].chunks(8).filter(|entry| entry[0] == 2);
+        let number = |entry: &[u8]| u32::from_le_bytes(entry[4..].try_into().unwrap());
+        let visitors: Vec<u32> = entries.map(number).collect();
+        (entered, visitors)
+    };
+    let (first, visitors) = enter(&[2001]);
+    assert!(first.ends_with("account-0000000000000007-1"));
+    assert_eq!(visitors, [2001]);
+    assert_eq!(enter(&[2001, 2002]), (first.clone(), vec![2001, 2002]));
+    assert_eq!(enter(&[2002]), (first, vec![2002]));
 }

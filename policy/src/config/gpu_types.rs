@@ -17,7 +17,8 @@ pub struct GpuType {
     slices: Vec<u32>,
     ceiling: CeilingKey,
     burst_ms: u32,
-    pack: Option<Pack>,
+    pack: PackKey,
+    pack_partitions: Option<Vec<String>>,
     mig: bool,
 }
 
@@ -47,9 +48,19 @@ impl GpuType {
         self.mig
     }
 
-    /// Whose slices of one GPU run at the same time.
-    pub fn pack(&self) -> Option<Pack> {
+    /// Whose slices of one GPU run at the same time, in some partition.
+    pub fn pack(&self) -> PackKey {
         self.pack
+    }
+
+    /// The same in this one; in any, if it is not known.
+    pub fn pack_in(&self, partition: Option<&str>) -> PackKey {
+        match (&self.pack_partitions, partition) {
+            (Some(names), Some(partition)) if names.iter().all(|name| name != partition) => {
+                PackKey::No
+            }
+            _ => self.pack,
+        }
     }
 
     /// The slices on offer, largest first: 2 is half a GPU.
@@ -193,13 +204,32 @@ enum ModeKey {
     Soft,
 }
 
-/// The value of `pack`.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+/// The value of `pack`: whose slices of one GPU run at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum PackKey {
+pub enum PackKey {
+    /// Nobody's.
     #[default]
     No,
+    /// Those of one user.
     User,
+    /// Those of one account.
+    Account,
+    /// Those in one reservation. A job without one has its share by itself.
+    Reservation,
+}
+
+impl PackKey {
+    /// The pack of a job with these.
+    pub fn of(self, account: Option<&str>, reservation: Option<&str>) -> Option<Pack> {
+        let number = |name: Option<&str>| name.filter(|name| !name.is_empty()).map(Pack::number);
+        match self {
+            Self::No => None,
+            Self::User => Some(Pack::User),
+            Self::Account => number(account).map(Pack::Account),
+            Self::Reservation => number(reservation).map(Pack::Reservation),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -214,6 +244,7 @@ pub(crate) struct GpuTable {
     burst_ms: Option<u32>,
     #[serde(default)]
     pack: PackKey,
+    pack_partitions: Option<Vec<String>>,
     #[serde(default)]
     mig: bool,
 }
@@ -254,7 +285,8 @@ impl GpuTable {
                 self.shards
             ));
         }
-        let (ceiling, burst_ms, pack) = (self.ceiling()?, self.burst_ms()?, self.pack()?);
+        let (ceiling, burst_ms) = (self.ceiling()?, self.burst_ms()?);
+        self.check_pack()?;
         Ok(GpuType {
             name,
             memory_mib: self.memory_mib,
@@ -263,7 +295,8 @@ impl GpuTable {
             shards: self.shards,
             ceiling,
             burst_ms,
-            pack,
+            pack: self.pack,
+            pack_partitions: self.pack_partitions,
             mig: self.mig,
         })
     }
@@ -285,13 +318,20 @@ impl GpuTable {
         }
     }
 
-    fn pack(&self) -> Result<Option<Pack>, String> {
-        match self.pack {
-            PackKey::No => Ok(None),
-            PackKey::User if self.mig => Err(
-                "pack = \"user\" is for slices of whole GPUs, and this type is a MIG instance; omit pack".to_string(),
+    fn check_pack(&self) -> Result<(), String> {
+        let is_none = self.pack == PackKey::No;
+        match &self.pack_partitions {
+            _ if !is_none && self.mig => Err(
+                "pack is for slices of whole GPUs, and this type is a MIG instance; omit pack"
+                    .into(),
             ),
-            PackKey::User => Ok(Some(Pack::User)),
+            Some(_) if is_none => {
+                Err("pack_partitions says where pack holds, and there is no pack; omit it".into())
+            }
+            Some(names) if names.is_empty() => {
+                Err("pack_partitions is empty; omit pack, or name a partition".into())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -373,18 +413,47 @@ mod tests {
 
     #[test]
     fn slices_are_packed_where_the_table_says_so() {
-        let pack = |keys: &str| {
+        let gpu = |keys: &str| {
             let text = format!("memory_mib = 46068\nreserved_mib = 604\nshards = 4\n{keys}");
             let table: GpuTable = toml::from_str(&text).map_err(|error| error.to_string())?;
-            table.check("l40s").map(|gpu| gpu.pack())
+            table.check("l40s")
         };
-        assert_eq!(pack(""), Ok(None));
-        assert_eq!(pack("pack = 'no'"), Ok(None));
-        assert_eq!(pack("pack = 'user'"), Ok(Some(Pack::User)));
-        let mig = pack("pack = 'user'\nmig = true").unwrap_err();
-        assert!(mig.contains("omit pack"), "{mig}");
-        let other = pack("pack = 'all'").unwrap_err();
-        assert!(other.contains("unknown variant `all`"), "{other}");
+        let pack = |keys: &str| gpu(keys).map(|gpu| gpu.pack());
+        assert_eq!(pack(""), Ok(PackKey::No));
+        assert_eq!(pack("pack = 'no'"), Ok(PackKey::No));
+        assert_eq!(pack("pack = 'user'"), Ok(PackKey::User));
+        assert_eq!(pack("pack = 'account'"), Ok(PackKey::Account));
+        assert_eq!(pack("pack = 'reservation'"), Ok(PackKey::Reservation));
+        for (keys, says) in [
+            ("pack = 'user'\nmig = true", "omit pack"),
+            ("pack = 'all'", "unknown variant"),
+            ("pack_partitions = ['course']", "omit it"),
+            ("pack = 'user'\npack_partitions = []", "name a partition"),
+        ] {
+            let error = pack(keys).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        let gpu = gpu("pack = 'user'\npack_partitions = ['course']").unwrap();
+        let in_partition = |name| gpu.pack_in(name);
+        assert_eq!(in_partition(Some("course")), PackKey::User);
+        assert_eq!(in_partition(Some("gpu")), PackKey::No);
+        assert_eq!(in_partition(None), PackKey::User);
+    }
+
+    #[test]
+    fn a_job_is_in_the_pack_of_what_it_has() {
+        let of = |key: PackKey, account, reservation| key.of(account, reservation);
+        assert_eq!(of(PackKey::No, Some("a"), Some("r")), None);
+        assert_eq!(of(PackKey::User, None, None), Some(Pack::User));
+        let account = Pack::Account(Pack::number("a"));
+        assert_eq!(of(PackKey::Account, Some("a"), None), Some(account));
+        assert_eq!(of(PackKey::Account, Some(""), Some("r")), None);
+        let reservation = Pack::Reservation(Pack::number("r"));
+        assert_eq!(
+            of(PackKey::Reservation, Some("a"), Some("r")),
+            Some(reservation)
+        );
+        assert_eq!(of(PackKey::Reservation, Some("a"), None), None);
     }
 
     #[test]

@@ -73,6 +73,8 @@ const GATE: &str = "SOFTMIG_DEVICE_GATE";
 const LARGER: &str = "SOFTMIG_LARGER";
 const PACK: &str = "SOFTMIG_PACK";
 const USER: &str = "user";
+const PACK_OF_ACCOUNT: &str = "account-";
+const PACK_OF_RESERVATION: &str = "reservation-";
 const WHOLE: &str = "whole";
 /// Named in errors about the `_N` lines.
 const DEVICE: &str = "a per-device line";
@@ -158,6 +160,49 @@ impl Gpus {
 pub enum Pack {
     /// Those of the job's user.
     User,
+    /// Those of the job's account, by [`Pack::number`] of its name.
+    Account(u64),
+    /// Those in the job's reservation, by that of its name.
+    Reservation(u64),
+}
+
+impl Pack {
+    /// What stands for a name, whatever is in it: FNV-1a, 64 bits (draft-eastlake-fnv, 2.1).
+    pub const fn number(name: &str) -> u64 {
+        let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
+        let bytes = name.as_bytes();
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+            at += 1;
+        }
+        hash
+    }
+
+    /// Reads the text that `Display` writes. A kind that this release does not know is none: the job has its share by itself.
+    fn parse(text: &str) -> Option<Self> {
+        let number = |digits: &str| {
+            let is_whole = digits.len() == 16 && !digits.starts_with('+');
+            u64::from_str_radix(digits, 16).ok().filter(|_| is_whole)
+        };
+        if text == USER {
+            Some(Self::User)
+        } else if let Some(digits) = text.strip_prefix(PACK_OF_ACCOUNT) {
+            number(digits).map(Self::Account)
+        } else {
+            let digits = text.strip_prefix(PACK_OF_RESERVATION)?;
+            number(digits).map(Self::Reservation)
+        }
+    }
+}
+
+impl fmt::Display for Pack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User => f.write_str(USER),
+            Self::Account(number) => write!(f, "{PACK_OF_ACCOUNT}{number:016x}"),
+            Self::Reservation(number) => write!(f, "{PACK_OF_RESERVATION}{number:016x}"),
+        }
+    }
 }
 
 /// A job, as its node knows it.
@@ -241,7 +286,7 @@ impl fmt::Display for JobConf {
             writeln!(f, "{LARGER}={larger}")?;
         }
         match self.pack {
-            Some(Pack::User) => writeln!(f, "{PACK}={USER}"),
+            Some(pack) => writeln!(f, "{PACK}={pack}"),
             None => Ok(()),
         }
     }
@@ -270,8 +315,7 @@ impl JobConf {
                 Some(_) => return Err(ConfError::Value(GATE)),
             },
             larger: lines.value(LARGER)?.map(TypeName::new).transpose()?,
-            // A kind that this release does not know is no pack: the job has its share by itself.
-            pack: (lines.value(PACK)? == Some(USER)).then_some(Pack::User),
+            pack: lines.value(PACK)?.and_then(Pack::parse),
         })
     }
 }

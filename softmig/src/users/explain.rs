@@ -10,7 +10,7 @@ use crate::files::policy_file;
 use crate::output::exit_status::failure;
 use crate::output::say::say;
 use crate::users::free::offers::Query;
-use answer::{Answer, JsonCases, cases_for_people, for_people};
+use answer::{Answer, JsonCases, Place, cases_for_people, for_people};
 use cases::Case;
 use clap::{Args, Parser};
 use softmig_policy::config::clock;
@@ -206,6 +206,14 @@ impl Explain {
             memory: None,
             now,
         };
+        let (partition, reservation) = (submitter.partition.clone(), submitter.reservation.clone());
+        let place = Place {
+            partition: match &partition {
+                MaybeKnown::Is(name) => Some(name),
+                MaybeKnown::Unknown | MaybeKnown::Missing => None,
+            },
+            reservation: reservation.as_deref(),
+        };
         let cases = match submitter.account {
             MaybeKnown::Unknown => cases::by_account(&policy, &submitter, verdict),
             MaybeKnown::Missing | MaybeKnown::Is(_) => vec![Case::every(verdict(submitter))],
@@ -220,9 +228,9 @@ impl Explain {
         };
         let text = match (cases.as_slice(), self.json) {
             ([case], true) => Answer::new(&case.verdict, &unseen).to_json(),
-            ([case], false) => with_unseen(for_people(&policy, &case.verdict), &unseen),
+            ([case], false) => with_unseen(for_people(&policy, place, &case.verdict), &unseen),
             (cases, true) => JsonCases::new(cases, &unseen).to_json(),
-            (cases, false) => with_unseen(cases_for_people(&policy, cases), &unseen),
+            (cases, false) => with_unseen(cases_for_people(&policy, place, cases), &unseen),
         };
         say!("{text}");
         // Of this cluster, now, and for people.

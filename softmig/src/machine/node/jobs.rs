@@ -161,6 +161,8 @@ fn job_of(listed: squeue::Job, node: &str) -> Option<Job> {
         sluid: listed.sluid,
         user: None,
         account: None,
+        partition: None,
+        reservation: None,
         node: node.to_string(),
         slurm_conf: None,
         tags: Tags::default(),

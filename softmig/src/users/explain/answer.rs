@@ -2,14 +2,20 @@
 
 use super::cases::Case;
 use serde::Serialize;
-use softmig_policy::config::gpu_types::GpuType;
-use softmig_policy::node::job_conf::Pack;
+use softmig_policy::config::gpu_types::PackKey;
 use softmig_policy::node::limits::{Ceiling, Mode, Percent};
 use softmig_policy::{Grant, Limits, Policy, Terms, Verdict};
 
 const UNCHANGED: &str = "nothing in this request asks for part of a GPU; Slurm gets it as it is";
 
-pub(super) fn for_people(policy: &Policy, verdict: &Verdict) -> String {
+/// Where the job would run.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) partition: Option<&'a str>,
+    pub(super) reservation: Option<&'a str>,
+}
+
+pub(super) fn for_people(policy: &Policy, place: Place<'_>, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Refused(refusal) => refusal.to_string(),
         Verdict::Unchanged { terms, .. } => {
@@ -23,7 +29,7 @@ pub(super) fn for_people(policy: &Policy, verdict: &Verdict) -> String {
                 limits.memory_mib(),
                 limits.percent(),
                 ceiling(limits),
-                together(policy, limits),
+                together(policy, place, grant),
                 grant.request.tres_per_node.as_deref().unwrap_or_default(),
                 nodes(grant),
                 host(grant) + &set_besides(&grant.terms)
@@ -50,14 +56,18 @@ fn ceiling(limits: &Limits) -> String {
 }
 
 /// Whose jobs run there at the same time.
-fn together(policy: &Policy, limits: &Limits) -> &'static str {
-    let gpu = policy.gpu(limits.gpu_type().as_str());
-    match gpu.and_then(GpuType::pack) {
-        Some(Pack::User) => {
-            "\n  together    your jobs on one GPU run at the same time, in their shares together"
-        }
-        None => "",
-    }
+fn together(policy: &Policy, place: Place<'_>, grant: &Grant) -> String {
+    let gpu = policy.gpu(grant.limits.gpu_type().as_str());
+    let partition = grant.terms.partition.as_deref().or(place.partition);
+    // Of several ones, Slurm has not chosen yet.
+    let partition = partition.filter(|names| !names.contains(','));
+    let jobs = match gpu.map_or(PackKey::No, |gpu| gpu.pack_in(partition)) {
+        PackKey::User => "your jobs",
+        PackKey::Account => "jobs of one account",
+        PackKey::Reservation if place.reservation.is_some() => "jobs in one reservation",
+        PackKey::No | PackKey::Reservation => return String::new(),
+    };
+    format!("\n  together    {jobs} on one GPU run at the same time, in their shares together")
 }
 
 fn nodes(grant: &Grant) -> String {
@@ -232,7 +242,7 @@ impl<'a> JsonCases<'a> {
 const DEPENDS: &str = "it depends on the account; add --account=NAME, the user's default account if the job names none";
 
 /// The same for people.
-pub(super) fn cases_for_people(policy: &Policy, cases: &[Case]) -> String {
+pub(super) fn cases_for_people(policy: &Policy, place: Place<'_>, cases: &[Case]) -> String {
     let mut text = format!("softmig: {DEPENDS}");
     for case in cases {
         let names = case.accounts.iter().map(|name| format!("account {name}"));
@@ -241,7 +251,7 @@ pub(super) fn cases_for_people(policy: &Policy, cases: &[Case]) -> String {
         text += &format!(
             "\nsoftmig: with {}:\n{}",
             names.join(" or "),
-            for_people(policy, &case.verdict)
+            for_people(policy, place, &case.verdict)
         );
     }
     text

@@ -6,6 +6,7 @@ use crate::site::check::facts::{Cluster, DeviceGate, Difference, Machine};
 use crate::site::check::finding::{Code, Finding};
 use crate::site::check::rules::{containers, device_memory, nvml, upkeep};
 use softmig_policy::Policy;
+use softmig_policy::config::gpu_types::PackKey;
 use softmig_policy::node::node_conf::{Identity, NodeMode};
 use softmig_policy::node::paths::{NODE_CONF, RUN};
 
@@ -180,14 +181,14 @@ fn gate(gate: &DeviceGate) -> Option<Finding> {
 
 /// Whether jobs can be packed where the policy says so.
 fn packs(policy: &Policy, machine: &Machine) -> Option<Finding> {
-    let packed = policy.gpus().find(|gpu| gpu.pack().is_some())?;
+    let packed = policy.gpus().find(|gpu| gpu.pack() != PackKey::No)?;
     if machine.has_mps {
         return None;
     }
     Some(Finding::new(
         Code::PackProgram,
         format!("[gpu.{}]", packed.name()),
-        "pack = \"user\", and nvidia-cuda-mps-control is not in /usr/bin: slices of one user have the GPU in turns",
+        "it has pack, and nvidia-cuda-mps-control is not in /usr/bin: slices have the GPU in turns",
         "install the package of NVIDIA's driver that has it, or omit pack",
     ))
 }
