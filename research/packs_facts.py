@@ -374,18 +374,18 @@ class Lab(channels.Lab):
 
     def deaths(self):
         """Clients with work queued end. How often two others died with them, how slow these were, and how long it took."""
-        return self.all_die(DEATHS, ENDS, 20)
+        return self.all_die(DEATHS, ENDS, 20, ROUNDS)
 
     def deaths_in_long_kernels(self):
         """The same for one at a time, whose kernels take half a second."""
-        return self.all_die(LONG, 1, 500)
+        return self.all_die(LONG, 1, 500, 3)
 
-    def all_die(self, deaths, ends, ms):
+    def all_die(self, deaths, ends, ms, rounds):
         found, server, others, alone = {}, None, [], 0
         for how, memory, keep in deaths:
             told, paces, died = nothing_told(), [], 0
             # Without any file kept, one round has been enough each time.
-            for _ in range(1 if keep == "none" else ROUNDS):
+            for _ in range(1 if keep == "none" else rounds):
                 if not others:
                     server = Server("-multiuser-server")
                     others = self.clients(2, server)

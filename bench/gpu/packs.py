@@ -63,7 +63,7 @@ class Packs:
         print(name, json.dumps(value), flush=True)
 
     def programs(self, wanted, at_end):
-        """Those of one user in equal slices, ready: (workload, share of the GPU, user)."""
+        """Those of users in slices, ready: (workload, parts of the GPU of which each has one, user)."""
         from node import Job
         from programs import Program
         made = []
@@ -146,6 +146,30 @@ class Packs:
         self.alone(["quarter200us"])
         self.keep("quarters", self.subjects(["quarter200us"] * 4))
 
+    def account(self):
+        """Small kernels beside full ones, in equal slices of two users of an account: in a pack, in slices, and under MPS alone. And a cell."""
+        from node import PACKED_BY_ACCOUNT, POLICY
+        from programs import Program
+        names = ["quarter200us", "busy100us"]
+        cells = ["cell37ms", "train_small", "decode", "gaussian"]
+        self.alone(names + cells)
+        found = {}
+        for title, names in (("beside full kernels", names), ("a cell", cells)):
+            found[title] = {}
+            for subject, policy in (("mps", None), ("slices", POLICY), ("pack", PACKED_BY_ACCOUNT)):
+                with contextlib.ExitStack() as at_end:
+                    if policy:
+                        self.node.set_policy(policy)
+                        started = self.programs([(name, len(names), OTHERS[at % 2]) for at, name in enumerate(names)], at_end)
+                    else:
+                        at_end.enter_context(mps(self.work))
+                        started = [Program(self.stage, name) for name in names]
+                        at_end.callback(end, started)
+                        for one in started:
+                            one.ready()
+                    found[title][subject] = self.paces(started)
+        self.keep("account", found)
+
     def launch(self):
         """A program that waits for each kernel of 20 us: in a slice, as a pack's only client, and under MPS alone."""
         from node import PACKED, POLICY
@@ -219,7 +243,7 @@ class Packs:
         self.node.set_policy(PACKED)
         found = {}
         for how, at_once, ms in ENDS:
-            died = counted = 0
+            died = counted = outside = 0
             begun, longest = time.monotonic(), 0.0
             with contextlib.ExitStack() as at_end:
                 survivors = None
@@ -255,6 +279,8 @@ class Packs:
                         print(how, states, self.node.said(), flush=True)
                         own.close()
                         survivors = None
+                    whole_log = pathlib.Path(f"/var/run/softmig/jobs/{job.number}/log")
+                    outside += whole_log.read_text(errors="replace").count("not in its user's pack") if whole_log.exists() else 0
                     job.end()
                     until = time.monotonic() + 12
                     while any(LEFT()) and time.monotonic() < until:
@@ -263,7 +289,7 @@ class Packs:
                         break
                 if survivors is not None:
                     own.close()
-            found[f"{how}, {at_once} at a time, kernels of {ms} ms"] = {"deaths": counted, "others died": died, "longest end s": round(longest, 3)}
+            found[f"{how}, {at_once} at a time, kernels of {ms} ms"] = {"deaths": counted, "others died": died, "longest end s": round(longest, 3), "not clients": outside}
             self.keep("deaths", found)
 
 
@@ -294,6 +320,12 @@ def write_page(folder):
     if "shares" in found:
         lines += ["", "## A user's two quarters beside two other users', all busy", "", "| | the two | others | sum |", "| --- | --- | --- | --- |"]
         lines += [f"| {name} | {of['the two of one user']} | {', '.join(map(str, of['others']))} | {of['sum']} |" for name, of in found["shares"].items()]
+    for title, of in found.get("account", {}).items():
+        lines += ["", f"## A pack of an account: {title}", "", "| program | mps | slices | pack |", "| --- | --- | --- | --- |"]
+        for at, one in enumerate(of["pack"]):
+            lines.append(f"| {one['workload']} | " + " | ".join(str(of[subject][at]["pace"]) for subject in ("mps", "slices", "pack")) + " |")
+            if "latency" in one:
+                lines.append(f"| {one['workload']}: p50, p99, ms | " + " | ".join("{p50}, {p99}".format(**of[subject][at]["latency"]) for subject in ("mps", "slices", "pack")) + " |")
     if "launch" in found:
         lines += ["", "## A program that waits for each kernel of 20 us", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
         lines.append(f"| {found['launch']['mps'][0]} | {found['launch']['slice'][0]} | {found['launch']['pack'][0]} |")
@@ -355,13 +387,13 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     with runner.work_folder() as work, contextlib.ExitStack() as at_end:
-        stage = Stage(work, {name for mix in MIXES for name in mix} | {"busy100us", "sync20us"})
+        stage = Stage(work, {name for mix in MIXES for name in mix} | {"busy100us", "sync20us", "quarter200us"})
         library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
         node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
         at_end.callback(node.stop)
         node.start()
         packs = Packs(options, node, stage, work)
-        steps = [("deaths", packs.deaths), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters)]
+        steps = [("deaths", packs.deaths), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters), ("account", packs.account)]
         steps += [(f"mix {number}", lambda number=number: packs.mix(number)) for number in map(int, options.mixes.split(","))]
         steps.append(("launch", packs.launch))
         for name, step in steps:

@@ -17,6 +17,9 @@ USER = 65534
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 POLICY = "[gpu.h200]\nmemory_mib = 143771\nreserved_mib = 616\nshards = 8\n"
 PACKED = f"{POLICY}pack = \"user\"\n"
+# What Slurm says of jobs here.
+ACCOUNT = "course"
+PACKED_BY_ACCOUNT = f"{POLICY}pack = \"account\"\n"
 
 
 @contextlib.contextmanager
@@ -120,7 +123,7 @@ class Job:
         said = subprocess.run([node.prolog], env={
             "PATH": os.environ["PATH"], "SLURM_JOB_ID": str(number), "SLURM_JOB_UID": str(user), "SLURM_JOB_GID": str(user), "SLURM_JOB_GPUS": gpus,
             "SLURM_JOB_EXTRA": f"softmig=1:h200:{shards}/{per_gpu}:{memory_mib}:{mode}", "SLURM_JOB_RESTART_COUNT": "0",
-            "SLURM_JOB_START_TIME": str(int(time.time())), "SLURMD_NODENAME": "bench",
+            "SLURM_JOB_START_TIME": str(int(time.time())), "SLURMD_NODENAME": "bench", "SLURM_JOB_ACCOUNT": ACCOUNT,
         }, capture_output=True, text=True)
         self.conf = (RUN / f"{number}.conf").read_text() if (RUN / f"{number}.conf").exists() else ""
         if said.returncode or "SOFTMIG_GPUS=GPU-" not in self.conf:

@@ -418,6 +418,11 @@ impl GpuState {
     }
 
     #[cfg(test)]
+    pub(super) fn has_leftovers(&self) -> bool {
+        self.leftovers.is_any()
+    }
+
+    #[cfg(test)]
     pub(super) fn steering(&self) -> &Steering {
         &self.steering
     }

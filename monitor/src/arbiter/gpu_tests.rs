@@ -6,9 +6,11 @@ mod packed;
 mod steered;
 
 use super::*;
+use crate::packs::{PackId, PackMember, Packs};
 use crate::schedule::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;
+use softmig_node::node::Node;
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_region::seat::{Seat, Version};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -41,12 +43,17 @@ fn sit_as(
     pid: u32,
     version: Version,
 ) -> io::Result<(Sat, SeatId)> {
+    // Its supervisor is not there.
+    let member = |pack: PackId| {
+        let packs = Packs::new(&Node::in_folder("/nonexistent".as_ref(), 0), "");
+        PackMember::new(Arc::new(packs), (String::new(), pack.to_string()), pid)
+    };
     let newcomer = Newcomer {
         pid,
         process: None,
         version,
         user: Arc::default(),
-        pack: None,
+        pack: admission.pack.map(member),
     };
     let (id, file) = gpu.sit(admission, newcomer)?;
     Ok((Sat(MmapRaw::map_raw(&file)?), id))

@@ -404,3 +404,33 @@ fn processes_of_packs_are_not_released() {
     assert_eq!([&packed, &unnamed].map(released), [0, 0]);
     gpu.end();
 }
+
+/// How long the work counts as there that a client leaves when it ends, beside one of the same pack that goes on.
+fn leftover_for(mode: Mode, other: Option<PackId>) -> Duration {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3]), (pid(2), &[2])]);
+    let start = |number, pack| Client::start(&gpu, number, quarters(number, 1, mode, pack));
+    let [first, third] = [1, 3].map(|number| start(number, Some(PACK)));
+    let second = start(2, other);
+    let all = [&first, &second, &third];
+    wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
+    let begun = Instant::now();
+    third.end(&gpu, &device, false);
+    assert!(gpu.state().has_leftovers());
+    wait_until("its kernels have had their time", || {
+        !gpu.state().has_leftovers()
+    });
+    gpu.end();
+    begun.elapsed()
+}
+
+#[test]
+fn what_a_client_leaves_on_the_gpu_has_its_packs_time_to_end() {
+    // A quarter, since the pack has one job any more.
+    let took = leftover_for(Mode::HARD, None);
+    println!("{took:?}");
+    assert!(took > Duration::from_millis(2500), "{took:?}");
+    // Half of the time.
+    let took = leftover_for(Mode::SOFT, None);
+    assert!(took > Duration::from_millis(1500), "{took:?}");
+}
