@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""On a machine with a GPU: programs of one user at the same time, in a pack, in slices without one, and under NVIDIA's MPS alone.
+"""On a machine with a GPU: programs at the same time, in a pack, in slices without one, and under NVIDIA's MPS alone.
 
     unshare --mount python3 bench/gpu/packs.py --library libsoftmig.so --monitor softmig-monitor --prolog softmig-prolog --out FOLDER
         [--only NAME...] [--mixes N,N,...] [--seconds 3] [--deaths 100] [--budget SECONDS] [--revision TEXT]
@@ -311,7 +311,7 @@ def table(title, of):
 
 def write_page(folder):
     """The page beside the figures."""
-    found, gpu, driver, lines = runner.page(folder, "packs", "Packs: programs of one user at the same time")
+    found, gpu, driver, lines = runner.page(folder, "packs", "Packs: programs at the same time")
     lines.append(f"{found['machine']['date']}, {gpu}, driver {driver}, softmig of {found['revision']}. Paces are parts of a program's own alone on the GPU.")
     for name in sorted(name for name in found if name.startswith("mix ")):
         lines += table(f"{len(found[name]['pack'])} programs in equal slices", found[name])
@@ -327,15 +327,17 @@ def write_page(folder):
             if "latency" in one:
                 lines.append(f"| {one['workload']}: p50, p99, ms | " + " | ".join("{p50}, {p99}".format(**of[subject][at]["latency"]) for subject in ("mps", "slices", "pack")) + " |")
     if "launch" in found:
-        lines += ["", "## A program that waits for each kernel of 20 us", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
+        other = found["launch"]
+        where = f" ({other['machine']}, softmig of {other['revision']})" if "machine" in other else ""
+        lines += ["", f"## A program that waits for each kernel of 20 us{where}", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
         lines.append(f"| {found['launch']['mps'][0]} | {found['launch']['slice'][0]} | {found['launch']['pack'][0]} |")
     if "deaths" in found:
-        lines += ["", "## Clients that end with work queued", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
-        lines += [f"| {how} | {of['deaths']} | {of['others died']} | {of['longest end s']} s |" for how, of in found["deaths"].items() if how != "said"]
+        lines += ["", "## Clients that end with work queued", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended |", "| --- | --- | --- |"]
+        lines += [f"| {how} | {of['deaths']} | {of['others died']} |" for how, of in found["deaths"].items() if how != "said"]
     if "faults" in found:
         of = found["faults"]
         news = ", ".join(f"{one['seconds']} s" for one in of["new ones"])
-        lines += ["", "## A fault on the GPU", "", f"One of three clients wrote to a wrong address ({of['the one']}). Others stayed, with their dead contexts. New programs ran {news} after it, each of which was then killed; there were {of['servers']} servers by then: one whose only client is killed with work queued has a fault itself. The words of a server about a fault, whose clients' numbers are N here:", "", "```", *of["the server says"], "```"]
+        lines += ["", "## A fault on the GPU", "", f"One of three clients wrote to a wrong address ({of['the one']}). Others stayed, with their dead contexts. New programs ran {news} after it, each of which was then killed; there were {of['servers']} servers by then. The words of a server about a fault, whose clients' numbers are N here:", "", "```", *of["the server says"], "```"]
     runner.write_page(folder, "packs", lines)
 
 

@@ -22,6 +22,7 @@ use books::{Books, Moment};
 use files::Files;
 use notices::Notices;
 use softmig_node::node::Node;
+use softmig_node::packs::faults;
 use softmig_policy::Policy;
 use softmig_usage as usage;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -90,12 +91,16 @@ impl Keeper {
         let is_over = |job: Job| books::is_over(sample, job.0);
         let accounts = arbiter.map(|arbiter| arbiter.accounts(is_over));
         let records = ledger::read(&self.node, sample.confs.jobs.keys().copied());
+        let uuids = sample.report.gpus.iter().flat_map(|gpu| gpu.uuid.clone());
+        let counted = uuids.filter_map(|uuid| Some((uuid.clone(), faults(&self.node, &uuid)?)));
+        let pack_faults = counted.collect();
         let moment = Moment {
             now: SystemTime::now(),
             running: self.start.elapsed(),
             accounts: &accounts.unwrap_or_default(),
             records: &records,
             policy,
+            pack_faults: &pack_faults,
         };
         let mut node = self.books.note(sample, &moment);
         (node.findings, node.ending) = (tally.findings(), Some(tally.told()));

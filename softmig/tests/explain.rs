@@ -55,6 +55,41 @@ fn a_granted_slice_says_its_ceiling_and_what_it_saves_up() {
 }
 
 #[test]
+fn a_granted_slice_says_whose_jobs_run_there_at_the_same_time() {
+    let ours = std::fs::read_to_string(POLICY).unwrap();
+    for (keys, options, jobs) in [
+        ("pack = 'account'", &[][..], Some("jobs of one account")),
+        ("pack = 'reservation'", &[], None),
+        (
+            "pack = 'reservation'",
+            &["--reservation=course"],
+            Some("jobs in one reservation"),
+        ),
+        (
+            "pack = 'user'\npack_partitions = ['course']",
+            &["--partition=course"],
+            Some("your jobs"),
+        ),
+        (
+            "pack = 'user'\npack_partitions = ['course']",
+            &["--partition=gpu"],
+            None,
+        ),
+    ] {
+        let mut policy = tempfile::NamedTempFile::new().unwrap();
+        let text = ours.replacen("mode = \"hard\"", keys, 1);
+        policy.write_all(text.as_bytes()).unwrap();
+        let options = [&["--gres=gpu:l40s.4:1"], options].concat();
+        let (_, text, _) = explain_by(policy.path().to_str().unwrap(), &options);
+        let line = text
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix("together"));
+        let said = line.map(|line| line.trim_start().split(" on one GPU").next().unwrap());
+        assert_eq!(said, jobs, "{keys} {options:?}: {text}");
+    }
+}
+
+#[test]
 fn a_refusal_says_what_to_type_and_exits_3() {
     let (status, text, _) = explain(&["--gpus=l40s.3:1"]);
     assert_eq!(status, 3);

@@ -115,6 +115,19 @@ pub struct GpuUsage {
     pub change_seconds: f64,
     /// The GPU time of processes that belong to no job with a slice.
     pub unclaimed_seconds: f64,
+    /// How often a fault of the GPU ended all programs of a pack here, since the node started; `None` where there never was a pack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pack_faults: Option<u64>,
+}
+
+/// The pack that a job is in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pack {
+    /// As the folders of its servers are named, such as `uid-2001`.
+    pub name: String,
+    /// The other jobs in it that have a GPU together with this one.
+    pub jobs: Vec<u32>,
 }
 
 /// A job on this node.
@@ -136,6 +149,9 @@ pub struct Job {
     /// A GPU that the job has not used for this time is idle; `None` where the policy calls none idle, and for whole
     /// GPUs.
     pub idle_after_seconds: Option<f64>,
+    /// The pack that it is in; `None` where it has its GPU by itself in its time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pack: Option<Pack>,
     /// Its GPUs on this node.
     pub gpus: Vec<JobGpu>,
 }

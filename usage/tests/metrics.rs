@@ -39,6 +39,7 @@ fn node() -> Node {
             }],
             ..JobGpu::default()
         }],
+        pack: None,
     };
     let whole = Job {
         job: 13,
@@ -59,11 +60,15 @@ fn node() -> Node {
         unclaimed_seconds: 1.5,
         ..GpuUsage::default()
     };
+    let with_faults = |gpu| GpuUsage {
+        pack_faults: Some(2),
+        ..gpu
+    };
     Node {
         schema_version: softmig_usage::VERSION,
         time: 1060.0,
         node: "n1".into(),
-        gpus: vec![gpu(0, 7.5), gpu(1, 0.0)],
+        gpus: vec![with_faults(gpu(0, 7.5)), gpu(1, 0.0)],
         jobs: vec![quarter, whole],
         findings: vec![Findings {
             kind: "memory".into(),

@@ -1,33 +1,31 @@
-"""Numba: a Monte Carlo price of an option from 32768 paths, which fill a quarter of the GPU, and a wait for each."""
-import math
-
+"""Triton: a Monte Carlo price of an option from 32768 paths, which fill a quarter of the GPU, and a wait for each."""
 from protocol import Page
 
 page = Page()
-import numpy
-from numba import cuda
-from numba.cuda.random import create_xoroshiro128p_states, xoroshiro128p_normal_float32
+import torch
+import triton
+import triton.language as tl
 
-PATHS, STEPS, BLOCK = 32768, 256, 128
+PATHS, STEPS, BLOCK = 32768, 1024, 128
 
 
-@cuda.jit
-def walk(states, out):
-    path = cuda.grid(1)
-    if path < out.size:
-        price = 0.0
-        for _ in range(STEPS):
-            price += 0.0125 * xoroshiro128p_normal_float32(states, path)
-        out[path] = max(math.exp(price) - 1.0, 0.0)
+@triton.jit
+def walk(out, seed, steps: tl.constexpr, block: tl.constexpr):
+    path = tl.program_id(0) * block + tl.arange(0, block)
+    price = tl.zeros((block,), tl.float32)
+    for step in range(steps):
+        price += 0.0125 * tl.randn(seed + step, path)
+    tl.store(out + path, tl.maximum(tl.exp(price) - 1.0, 0.0))
 
 
 def main():
-    states = create_xoroshiro128p_states(PATHS, seed=1)
-    out = cuda.device_array(PATHS, numpy.float32)
+    out, seed = torch.empty(PATHS, device="cuda"), 0
 
     def once():
-        walk[PATHS // BLOCK, BLOCK](states, out)
-        out.copy_to_host().mean()
+        nonlocal seed
+        walk[(PATHS // BLOCK,)](out, seed, STEPS, BLOCK)
+        seed += STEPS
+        out.mean().item()
 
     page.run_each(once)
 

@@ -169,6 +169,7 @@ fn job(quarter: &Quarter, since: f64, known: f64) -> Job {
         since,
         slice: Some(slice),
         idle_after_seconds: Some(1800.0),
+        pack: None,
         gpus: vec![gpu],
     }
 }

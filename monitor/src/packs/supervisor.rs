@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level;
 use softmig_node::events::Event;
 use softmig_node::node::Node;
+use softmig_node::packs::note_fault;
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, Read, pipe};
 use std::os::fd::{AsFd, OwnedFd};
@@ -245,6 +246,9 @@ impl Supervisor {
                 self.folder.display(),
                 self.kept.count()
             );
+            if let Err(error) = note_fault(&self.folder) {
+                warn!("{}: {error}", self.folder.display());
+            }
             tell_of_fault(&self.node, &self.kept, process_in(line));
         }
     }

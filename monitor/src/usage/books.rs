@@ -5,6 +5,7 @@ use crate::arbiter::{Account, GpuId, Member, Sharing, Tenant, uuid};
 use crate::jobs::confs::{About, Confs};
 use crate::measure::Sample;
 use crate::measure::report::{JobGpu, Report};
+use crate::packs::PackId;
 use crate::schedule::{Job, Nanos, Totals};
 use softmig_policy::Policy;
 use softmig_policy::node::job_conf::JobConf;
@@ -27,6 +28,8 @@ pub struct Moment<'a> {
     pub records: &'a BTreeMap<u32, Vec<Record>>,
     /// The rules about users, which say when a job is idle.
     pub policy: Option<&'a Policy>,
+    /// How often all programs of a pack ended by a fault, by the GPU's UUID; none where there never was a pack.
+    pub pack_faults: &'a BTreeMap<String, u64>,
 }
 
 impl Moment<'_> {
@@ -95,12 +98,18 @@ impl Books {
         let jobs = known_jobs(&sample.confs);
         let jobs =
             jobs.map(|(id, conf, about)| self.job((id, conf, about), sample, moment, &accounts));
-        let jobs: Vec<usage::Job> = jobs.collect();
+        let mut jobs: Vec<usage::Job> = jobs.collect();
+        for (job, pack) in packs(&sample.confs) {
+            if let Some(job) = jobs.iter_mut().find(|it| it.job == job) {
+                job.pack = Some(pack);
+            }
+        }
         let mut gpus: Vec<usage::GpuUsage> =
             self.gpus.values().map(|(gpu, _)| gpu.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.index);
         for gpu in &mut gpus {
             gpu.missing_bytes = missing(gpu, &jobs, &sample.report).unwrap_or(0);
+            gpu.pack_faults = moment.pack_faults.get(&gpu.uuid).copied();
         }
         usage::Node {
             schema_version: usage::VERSION,
@@ -294,6 +303,7 @@ impl Books {
             slice: conf.limits.as_ref().map(Into::into),
             // The use of whole GPUs is not counted while no slice is on the node.
             idle_after_seconds: (conf.limits.as_ref()).and_then(|_| moment.idle_after(about)),
+            pack: None,
             gpus: gpus.collect(),
         }
     }
@@ -383,6 +393,25 @@ fn known_jobs(confs: &Confs) -> impl Iterator<Item = (u32, &JobConf, &About)> {
     confs.jobs.iter().filter_map(|(id, conf)| {
         let about = confs.about.get(id)?;
         Some((*id, conf.as_ref().ok()?, about))
+    })
+}
+
+/// The jobs that are in a pack, with the others of it.
+fn packs(confs: &Confs) -> impl Iterator<Item = (u32, usage::Pack)> {
+    let packed = || {
+        known_jobs(confs).filter_map(|(id, conf, _)| {
+            // A slice is on one GPU.
+            let gpu = conf.gpus.iter().next()?;
+            Some((id, PackId::of(conf)?, gpu))
+        })
+    };
+    packed().map(move |(id, pack, gpu)| {
+        let same = packed().filter(|(other, its, on)| *other != id && *its == pack && *on == gpu);
+        let pack = usage::Pack {
+            name: pack.to_string(),
+            jobs: same.map(|(other, ..)| other).collect(),
+        };
+        (id, pack)
     })
 }
 

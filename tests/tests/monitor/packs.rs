@@ -15,6 +15,7 @@ use super::ending::{POLICY, QUARTER, policy};
 on_each_slurm!(
     without_nvidias_program_jobs_have_their_slices_as_ever,
     a_pack_has_a_server_as_long_as_its_jobs,
+    a_jobs_pack_is_that_of_what_slurm_says_of_it,
 );
 
 /// NVIDIA's program, as far as the monitor sees it.
@@ -31,11 +32,16 @@ const NOT_CONNECTED: u32 = 805;
 const FILL: &str = "./takes cuMemAlloc_v2 0x40000000 fill";
 const FILLED: &str = "took: blocks=10 then=2";
 
-/// A node on which the slices of an L40S are packed.
-fn packing(slurm: Slurm) -> Result<Builder> {
+/// A policy with these keys for an L40S.
+fn policy_with(keys: &str) -> Result<String> {
     let policy = policy("end = \"no\"")?;
     let (before, after) = policy.split_once("\n[gpu.l40s]\n").context("no L40S")?;
-    let policy = format!("{before}\n[gpu.l40s]\npack = \"user\"\n{after}");
+    Ok(format!("{before}\n[gpu.l40s]\n{keys}\n{after}"))
+}
+
+/// A node on which the slices of an L40S are packed.
+fn packing(slurm: Slurm) -> Result<Builder> {
+    let policy = policy_with("pack = \"user\"")?;
     let builder = enforced(slurm).programs().gpus([Gpus::l40s(1)]);
     Ok(builder.file(POLICY, policy))
 }
@@ -166,5 +172,42 @@ fn a_pack_has_a_server_as_long_as_its_jobs(slurm: Slurm) -> Result<()> {
     })?;
     println!("the server ended {:?} after the last job", begun.elapsed());
     ensure!(begun.elapsed() < Duration::from_secs(60));
+    Ok(())
+}
+
+fn a_jobs_pack_is_that_of_what_slurm_says_of_it(slurm: Slurm) -> Result<()> {
+    let cluster = packing(slurm)?.start()?;
+    let node = cluster.node(0);
+    let course = "scontrol create reservation reservationname=course users=alice start=now duration=60 nodes=ALL flags=ignore_jobs";
+    cluster.run("root", &["sh", "-c", course])?.ok()?;
+    let partition = cluster.run("alice", &["sinfo", "-h", "-o", "%R"])?.ok()?;
+    let here = format!(
+        "pack = \"user\"\npack_partitions = [\"{}\"]",
+        partition.trim()
+    );
+    let elsewhere = "pack = \"user\"\npack_partitions = [\"other\"]";
+    // FNV-1a of the names, by another program.
+    let (physics, of_course) = ("account-97d1eeeb96434902", "reservation-1601c4bdf88cdd38");
+    for (keys, option, pack) in [
+        ("pack = \"account\"", "--account=physics", Some(physics)),
+        (
+            "pack = \"reservation\"",
+            "--reservation=course",
+            Some(of_course),
+        ),
+        (&here, "--account=physics", Some("user")),
+        (elsewhere, "--account=physics", None),
+    ] {
+        node.write(POLICY, policy_with(keys)?)?;
+        let alice = cluster.user("alice");
+        let job = alice.allocate(&["--reservation=course", option, "--gres", QUARTER])?;
+        let conf = node.read(format!("/var/run/softmig/{job}.conf"))?;
+        let conf = conf.context("no conf")?;
+        let its = conf
+            .lines()
+            .find_map(|line| line.strip_prefix("SOFTMIG_PACK="));
+        assert_eq!(its, pack, "{keys} {option}: {conf}");
+        cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
+    }
     Ok(())
 }

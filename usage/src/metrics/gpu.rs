@@ -35,6 +35,17 @@ pub(crate) fn add(page: &mut Page, node: &Node) {
         let labels = [("gpu", index.as_str()), ("UUID", &gpu.uuid)];
         missing.add(&labels, gpu.missing_bytes as f64);
     }
+    let faults = page.counter(
+        "softmig_gpu_pack_faults_total",
+        "Faults of a GPU that ended all programs of a pack there since the node started; only where there was a pack",
+    );
+    for gpu in &node.gpus {
+        let index = gpu.index.to_string();
+        let labels = [("gpu", index.as_str()), ("UUID", &gpu.uuid)];
+        if let Some(count) = gpu.pack_faults {
+            faults.add(&labels, count as f64);
+        }
+    }
     let seconds = page.counter(
         "softmig_gpu_seconds_total",
         "GPU time that slices were charged (slices), that changes between jobs took (change), and that processes without a slice used (unclaimed)",

@@ -4,6 +4,7 @@ use super::*;
 use crate::arbiter::Tenant;
 use crate::measure::report::{self, Conf, Holding};
 use crate::schedule::Book;
+use softmig_policy::node::job_conf::Pack;
 
 const GPU: GpuId = [7; 16];
 const SECOND: Nanos = 1_000_000_000;
@@ -115,6 +116,7 @@ fn note(
         accounts,
         records: &BTreeMap::new(),
         policy: Some(&policy()),
+        pack_faults: &BTreeMap::new(),
     };
     books.note(sample, &moment)
 }
@@ -321,6 +323,7 @@ fn the_word_of_the_library_counts_to_the_limit_at_most() {
             accounts: &BTreeMap::new(),
             records: &[(7, vec![record(peak, orphans)])].into(),
             policy: None,
+            pack_faults: &BTreeMap::new(),
         };
         let node = books.note(&sample(&[(7, 50)]), &moment);
         let on = &node.jobs[0].gpus[0];
@@ -349,6 +352,7 @@ fn refusals_stay_counted_while_the_ledger_is_unread() {
             accounts: &BTreeMap::new(),
             records: &[(7, record.into_iter().collect())].into(),
             policy: None,
+            pack_faults: &BTreeMap::new(),
         };
         let node = books.note(&sample(&[(7, 50)]), &moment);
         let on = &node.jobs[0].gpus[0];
@@ -420,4 +424,35 @@ fn memory_of_slices_that_others_hold_is_missing() {
     assert_eq!(missing(&[(7, 0), (8, 0)], 0, 900), 100);
     // More than the jobs may have is their own excess, and tells of it elsewhere.
     assert_eq!(missing(&[(7, 900), (8, 0)], 5, 0), 0);
+}
+
+#[test]
+fn jobs_of_a_pack_are_told_with_each_other() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let mut sample = sample(&[(7, 50), (8, 50), (9, 50)]);
+    for (job, pack) in [
+        (7, Some(Pack::User)),
+        (8, Some(Pack::User)),
+        (9, Some(Pack::Account(5))),
+    ] {
+        let conf = sample.confs.jobs.get_mut(&job).unwrap();
+        let conf = conf.as_mut().unwrap();
+        conf.pack = pack;
+    }
+    let moment = Moment {
+        now: at(1060),
+        running: Duration::from_secs(200),
+        accounts: &BTreeMap::new(),
+        records: &BTreeMap::new(),
+        policy: None,
+        pack_faults: &[(uuid(GPU), 3)].into(),
+    };
+    let node = books.note(&sample, &moment);
+    let packs = node.jobs.iter().map(|job| job.pack.clone().unwrap());
+    let packs: Vec<(String, Vec<u32>)> = packs.map(|it| (it.name, it.jobs)).collect();
+    let name = format!("uid-{}", node.jobs[0].uid);
+    let account = PackId::Account(5).to_string();
+    let expected = [(name.clone(), vec![8]), (name, vec![7]), (account, vec![])];
+    assert_eq!(packs, expected);
+    assert_eq!(node.gpus[0].pack_faults, Some(3));
 }

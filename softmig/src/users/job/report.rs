@@ -63,6 +63,7 @@ impl fmt::Display for Report<'_> {
             write!(f, ": {words}")?;
         }
         lines::time(f, summary)?;
+        self.pack(f)?;
         self.saved(f, slice)?;
         self.idle(f)?;
         lines::refused(f, summary)?;
@@ -71,6 +72,23 @@ impl fmt::Display for Report<'_> {
 }
 
 impl Report<'_> {
+    /// Which jobs have the GPU together with it.
+    fn pack(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(pack) = &self.job.pack else {
+            return Ok(());
+        };
+        let jobs: Vec<String> = pack.jobs.iter().map(u32::to_string).collect();
+        match jobs.as_slice() {
+            [] => write!(f, "\n  pack     no other job is in it just now"),
+            [one] => write!(f, "\n  pack     at the same time as job {one}"),
+            jobs => write!(
+                f,
+                "\n  pack     at the same time as jobs {}",
+                jobs.join(", ")
+            ),
+        }
+    }
+
     /// What it saved up, on the GPU where that is least. A soft job needs none.
     fn saved(&self, f: &mut fmt::Formatter<'_>, slice: &usage::Slice) -> fmt::Result {
         let credit = self.job.gpus.iter().map(|gpu| gpu.credit_seconds);
@@ -162,6 +180,22 @@ mod tests {
             (job.idle_after_seconds, job.gpus[0].idle_seconds) = (Some(1800.0), 2750.0);
         });
         let full = told(|used| used.jobs[0].gpus[0].memory_bytes = Some(11 << 30));
+        let packed = |jobs: &[u32]| {
+            told(|used| {
+                used.jobs[0].pack = Some(usage::Pack {
+                    name: "uid-2001".into(),
+                    jobs: jobs.to_vec(),
+                });
+            })
+        };
+        for (jobs, words) in [
+            (&[][..], "pack     no other job is in it just now"),
+            (&[8], "pack     at the same time as job 8"),
+            (&[8, 11], "pack     at the same time as jobs 8, 11"),
+        ] {
+            let text = packed(jobs);
+            assert!(text.contains(&format!("\n  {words}\n")), "{text}");
+        }
         insta::assert_snapshot!(
             [
                 slice, refused, recovered, new, small, saved, whole, idle, full
