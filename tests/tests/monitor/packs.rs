@@ -198,7 +198,7 @@ fn a_jobs_pack_is_that_of_what_slurm_says_of_it(slurm: Slurm) -> Result<()> {
         (&here, "--account=physics", Some("user")),
         (elsewhere, "--account=physics", None),
     ] {
-        node.write(POLICY, policy_with(keys)?)?;
+        node.write(POLICY, &policy_with(keys)?)?;
         let alice = cluster.user("alice");
         let job = alice.allocate(&["--reservation=course", option, "--gres", QUARTER])?;
         let conf = node.read(format!("/var/run/softmig/{job}.conf"))?;
