@@ -280,7 +280,7 @@ class Packs:
                         own.close()
                         survivors = None
                     whole_log = pathlib.Path(f"/var/run/softmig/jobs/{job.number}/log")
-                    outside += whole_log.read_text(errors="replace").count("not in its user's pack") if whole_log.exists() else 0
+                    outside += whole_log.read_text(errors="replace").count("not in its job's pack") if whole_log.exists() else 0
                     job.end()
                     until = time.monotonic() + 12
                     while any(LEFT()) and time.monotonic() < until:

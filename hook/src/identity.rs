@@ -4,7 +4,7 @@
 //! - [`gate`]: lets a call through or not.
 //! - [`monitor`]: asks the monitor.
 //! - [`admission`]: has it let this process through the device gate.
-//! - [`pack`]: makes this process one of its user's pack.
+//! - [`pack`]: makes this process one of its job's pack.
 //! - [`neighbours`]: the limits that hold outside jobs; [`neighbour_search`] finds them.
 //! - [`mod@share`]: which share of a GPU's time.
 //! - [`message`]: all that the library can say; [`log`] says it in the job's log.

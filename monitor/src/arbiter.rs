@@ -45,6 +45,7 @@ pub use steering::Unseated;
 pub use tenant::{Account, Member, NotSteered, Seats, Sharing, Tenant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softmig_node::node::Node;
 use softmig_policy::node::job_conf::Uuid;
@@ -155,20 +156,18 @@ fn end_packs(packs: &Arc<Packs>, node: Node) -> io::Result<()> {
     let packs = Arc::downgrade(packs);
     let look = move || {
         while let Some(packs) = packs.upgrade() {
-            // A conf that cannot be read may be of any pack.
-            if let Ok(confs) = Confs::read(&node) {
-                packs.round(|(gpu, pack)| {
-                    let mut confs = confs.jobs.values();
-                    confs.any(|conf| match conf {
-                        Ok(conf) => {
-                            let mut gpus = conf.gpus.iter().map(Uuid::as_str);
-                            let its = PackId::of(conf).map(|id| id.to_string());
-                            its.as_ref() == Some(pack) && gpus.any(|its| its == gpu)
-                        }
-                        Err(_) => true,
-                    })
+            packs.round(|(gpu, pack)| {
+                let confs = Confs::read(&node).map_err(|_| Errno::AGAIN)?;
+                // A conf that cannot be read may be of any pack.
+                let confs: Result<Vec<_>, _> = confs.jobs.into_values().collect();
+                let confs = confs.map_err(|_| Errno::AGAIN)?.into_iter();
+                let in_pack = confs.filter(|conf| {
+                    let mut gpus = conf.gpus.iter().map(Uuid::as_str);
+                    let its = PackId::of(conf).map(|id| id.to_string());
+                    its.as_ref() == Some(pack) && gpus.any(|its| its == gpu)
                 });
-            }
+                Ok(in_pack.map(|conf| conf.uid).collect())
+            });
             drop(packs);
             std::thread::sleep(EVERY);
         }

@@ -48,7 +48,7 @@ pub(crate) enum Message<'a> {
     NotKeptAway(&'a [u8]),
     /// The monitor did not let it through the device gate.
     NotAdmitted(Error),
-    /// It is not in its user's pack.
+    /// It is not in its job's pack.
     NotInPack(Outside),
     /// It is, and the monitor does not see to its end.
     NotKept(Error),
@@ -77,7 +77,7 @@ pub(crate) enum Why<'a> {
     HiddenBy(&'a [u8]),
 }
 
-/// Why a process is not in its user's pack.
+/// Why a process is not in its job's pack.
 #[derive(Clone, Copy)]
 pub(crate) enum Outside {
     /// The monitor does not put it there, or there is no memory.
@@ -202,7 +202,7 @@ impl Message<'_> {
                 line.push(b"): does the monitor run, and is /var/run/softmig there?");
             }
             Self::NotInPack(why) => {
-                line.push(b"this process is not in its user's pack, and has the GPU in turns with it (");
+                line.push(b"this process is not in its job's pack, and has the GPU in turns with it (");
                 match why {
                     Outside::Refused(Error(libc::ENOSYS)) => line.push(b"there is none to be had on this GPU"),
                     Outside::Refused(Error(libc::EUSERS)) => line.push(b"it has as many processes as it may"),
@@ -217,7 +217,7 @@ impl Message<'_> {
                 line.push(b")");
             }
             Self::NotKept(error) => {
-                line.push(b"this process gets no GPU: its end would end the other processes of its user's pack, and softmig-monitor does not prevent that");
+                line.push(b"this process gets no GPU: its end would end the other processes of its job's pack, and softmig-monitor does not prevent that");
                 push_error(line, b" (error ", error.0);
                 line.push(b"): does the monitor run?");
             }

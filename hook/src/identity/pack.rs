@@ -1,4 +1,4 @@
-//! Makes this process one of its user's pack, where its job is in one: a client of the MPS server that the monitor keeps for
+//! Makes this process one of its job's pack, where its job is in one: a client of the MPS server that the monitor keeps for
 //! processes which have a GPU together.
 //!
 //! CUDA reads in `cuInit`, and there alone, in which folder such a server is. So the variable is in the environment for the time of

@@ -79,12 +79,9 @@ pub trait Authorizer: std::fmt::Debug + Send + Sync + 'static {
     /// Those users who have jobs that may sit anywhere.
     fn users(&self) -> BTreeSet<u32>;
 
-    /// Those who have jobs in a pack.
-    fn users_of(&self, pack: PackId) -> BTreeSet<u32> {
-        match pack {
-            PackId::User(uid) => [uid].into(),
-            PackId::Account(_) | PackId::Reservation(_) => BTreeSet::new(),
-        }
+    /// Those who have jobs in a pack on this GPU.
+    fn users_of(&self, _pack: PackId, _gpu: [u8; 16]) -> Result<BTreeSet<u32>, Errno> {
+        Ok(BTreeSet::new())
     }
 }
 
@@ -189,12 +186,18 @@ impl Authorizer for Jobs {
         limited.map(|conf| conf.uid).chain([0]).collect()
     }
 
-    fn users_of(&self, pack: PackId) -> BTreeSet<u32> {
+    fn users_of(&self, pack: PackId, gpu: [u8; 16]) -> Result<BTreeSet<u32>, Errno> {
+        if let PackId::User(uid) = pack {
+            return Ok([uid].into());
+        }
         // Those of a conf that cannot be read enter no pack either.
-        let confs = Confs::read(&self.node).unwrap_or_default();
+        let confs = Confs::read(&self.node).map_err(|_| Errno::AGAIN)?;
         let confs = confs.jobs.into_values().flatten();
-        let in_pack = confs.filter(|conf| PackId::of(conf) == Some(pack));
-        in_pack.map(|conf| conf.uid).collect()
+        let in_pack = confs.filter(|conf| {
+            let mut gpus = conf.gpus.iter().map(Uuid::bytes);
+            PackId::of(conf) == Some(pack) && gpus.any(|its| its == gpu)
+        });
+        Ok(in_pack.map(|conf| conf.uid).collect())
     }
 }
 

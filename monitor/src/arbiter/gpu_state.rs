@@ -196,7 +196,12 @@ impl GpuState {
     }
 
     /// Tells supervisors whose kernels have ended that a process left on the GPU.
-    fn note_leftovers(&mut self, at: Nanos, stays: &BTreeMap<u32, Stays>) {
+    fn note_leftovers(
+        &mut self,
+        at: Nanos,
+        stays: &BTreeMap<u32, Stays>,
+        unseated: &BTreeMap<u32, Unseated>,
+    ) {
         if !self.leftovers.is_any() {
             return;
         }
@@ -204,7 +209,8 @@ impl GpuState {
         let tenant = |process| {
             let mut seats = sessions.iter();
             let seat = seats.find(|(_, session)| session.pid == process);
-            seat.map(|(seat, _)| self.tenancy.tenant(seat.job))
+            let seated = seat.map(|(seat, _)| self.tenancy.tenant(seat.job));
+            seated.or_else(|| unseated.get(&process).map(|it| it.job))
         };
         let is_held = |tenant| self.is_steered && !self.steering.is_on(tenant);
         let off = self.leftovers.count(at, stays, tenant, is_held);
@@ -520,7 +526,7 @@ impl GpuState {
     /// Charges jobs for the work that their processes tell of: they are not steered.
     fn count(&mut self, now: Nanos) {
         let seats = self.seat_states(now);
-        self.note_leftovers(now, &BTreeMap::new());
+        self.note_leftovers(now, &BTreeMap::new(), &BTreeMap::new());
         self.steering.count(now, &seats);
         // Channels that the driver did not let run when steering ended.
         self.hold();
@@ -566,8 +572,8 @@ impl GpuState {
         for one in unseated.values_mut() {
             one.job = self.tenancy.tenant_of_unseated(one.pack, one.job);
         }
-        self.note_leftovers(at, &stays);
-        let time = at - self.steering.looked();
+        self.note_leftovers(at, &stays, &unseated);
+        let time = (at - self.steering.looked()).max(0);
         let turns = self
             .tenancy
             .look(|tenant| match self.steering.is_on(tenant) {

@@ -58,7 +58,8 @@ impl<M> Leftovers<M> {
         is_held: impl Fn(Job) -> bool,
     ) -> Vec<M> {
         let mut had: BTreeMap<Job, Nanos> = BTreeMap::new();
-        let mut idle = now - std::mem::replace(&mut self.counted, now);
+        let passed = (now - std::mem::replace(&mut self.counted, now)).max(0);
+        let mut idle = passed;
         for (&process, stays) in stays {
             let ended = || self.processes.get(&process).map(|it| it.tenant);
             if let Some(tenant) = tenant(process).or_else(ended) {
@@ -67,10 +68,12 @@ impl<M> Leftovers<M> {
             idle -= stays.resident;
         }
         let idle = idle.max(0);
-        let time = |tenant: Job| {
+        let time = |tenant: Job| match had.get(&tenant).copied().unwrap_or(0) {
+            had if is_held(tenant) => had,
+            // It could have had the GPU, and has no kernel that runs.
+            0 => passed,
             // A kernel whose process has ended makes no entry in the log if the group is there already.
-            let unnamed = if is_held(tenant) { 0 } else { idle };
-            had.get(&tenant).copied().unwrap_or(0) + unnamed
+            had => had + idle,
         };
         for one in self.processes.values_mut() {
             one.left -= time(one.tenant);
@@ -123,7 +126,11 @@ mod tests {
                 let part = |part: f64| (time as f64 * part) as Nanos;
                 let resident = if is_held { 0 } else { part(own) };
                 let stays = [(1, stay(resident)), (2, stay(part(others)))].into();
-                had += resident + if is_held { 0 } else { time - resident - part(others) };
+                had += match resident {
+                    _ if is_held => 0,
+                    0 => time,
+                    _ => time - part(others),
+                };
                 let tenant = |process| Some(if process == 1 { PACK } else { Job(8) });
                 let ended = leftovers.count(now, &stays, tenant, |_| is_held);
                 prop_assert!(ended.is_empty() || !off);

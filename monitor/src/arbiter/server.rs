@@ -259,7 +259,8 @@ impl Server {
             let pid = connection.client.pid;
             let answered = match step {
                 PackStep::Enter => {
-                    match packs.enter(&key, pid, &authorizer.users_of(packed.pack)) {
+                    let users = || authorizer.users_of(packed.pack, packed.gpu);
+                    match packs.enter(&key, pid, users) {
                         Ok(folder) => answer_folder(socket, &folder),
                         Err(error) => answer(socket, Err(error)),
                     }

@@ -27,6 +27,8 @@ struct Pack {
     /// The job by whose number the scheduler knows the pack: the first one that came. It may have left.
     tenant: Job,
     jobs: BTreeMap<Job, Member>,
+    /// For how long those that have left had work since the book was divided.
+    departed: BTreeMap<Job, Nanos>,
     /// Of several users' jobs.
     turns: Option<Turns>,
 }
@@ -53,6 +55,7 @@ impl Tenancy {
         let pack = self.packs.entry(id).or_insert_with(|| Pack {
             tenant: job,
             jobs: BTreeMap::new(),
+            departed: BTreeMap::new(),
             turns: id.is_shared().then(Turns::default),
         });
         let member = pack.jobs.entry(job).or_insert(Member {
@@ -73,7 +76,10 @@ impl Tenancy {
         let Some((&id, pack)) = packs.find(|(_, it)| it.jobs.contains_key(&job)) else {
             return (job, None);
         };
-        pack.jobs.remove(&job);
+        if let Some(member) = pack.jobs.remove(&job) {
+            let worked = pack.departed.entry(job).or_default();
+            *worked = worked.saturating_add(member.worked);
+        }
         let left = (pack.tenant, pack.sum());
         if pack.jobs.is_empty() {
             self.packs.remove(&id);
@@ -190,13 +196,18 @@ impl Pack {
 
     /// What each job had of this, by the time for which it had work; the first one, if none had any.
     fn divide(&mut self, had: Totals) -> Vec<(Job, Totals)> {
-        let all: Nanos = self.jobs.values().map(|it| it.worked).sum();
+        let mut worked = std::mem::take(&mut self.departed);
+        for (&job, member) in &mut self.jobs {
+            let time = worked.entry(job).or_default();
+            *time = time.saturating_add(std::mem::take(&mut member.worked));
+        }
+        // A process can tell of any time.
+        let all: i128 = worked.values().copied().map(i128::from).sum();
         let mut left = had;
         let mut parts: Vec<(Job, Totals)> = Vec::new();
-        for (&job, member) in &mut self.jobs {
-            let worked = std::mem::take(&mut member.worked);
+        for (job, worked) in worked {
             let part = |time: Nanos| {
-                let part = i128::from(time) * i128::from(worked) / i128::from(all.max(1));
+                let part = i128::from(time) * i128::from(worked) / all.max(1);
                 Nanos::try_from(part).unwrap_or(0)
             };
             let part = Totals {
@@ -342,6 +353,22 @@ mod tests {
             tenancy.look(|_| 4 * MS);
             assert!(!tenancy.waits(Job(2)));
         }
+    }
+
+    #[test]
+    fn who_leaves_pays_for_its_work_and_no_page_makes_others_pay() {
+        let mut tenancy = Tenancy::default();
+        for job in [1, 2, 3] {
+            tenancy.join(PACK, Job(job), quarter());
+            tenancy.note_work(Job(job), if job == 2 { 0 } else { Nanos::MAX }, false);
+        }
+        tenancy.leave(Job(3));
+        let mut book = Book::default();
+        book.charge(Job(1), 100);
+        let divided = tenancy.divide(&book);
+        let had = divided.jobs().map(|(job, it)| (job.0, it.charged));
+        let had: BTreeMap<u32, Nanos> = had.filter(|it| it.1 != 0).collect();
+        assert_eq!(had, [(1, 50), (3, 50)].into());
     }
 
     #[test]

@@ -144,6 +144,13 @@ impl Kept {
             channels: &it.channels,
         });
         let left: Vec<Left<'_>> = left.collect();
+        for client in &ended {
+            // Before the driver is asked, which takes its time: the epilog looks for it.
+            let mark = leftover(&self.folder, client.job, client.number);
+            if let Err(error) = File::create(&mark) {
+                warn!("{}: {error}", mark.display());
+            }
+        }
         if !left.is_empty() {
             disable(&left);
         }
@@ -170,10 +177,8 @@ impl Kept {
                 ..
             } = client;
             let (keep, kept) = channel();
-            let leftover = leftover(&self.folder, job, number);
-            if let Err(error) = File::create(&leftover) {
-                warn!("{}: {error}", leftover.display());
-            }
+            let mark = leftover(&self.folder, job, number);
+            let its = mark.clone();
             // Who had no channel had no work.
             if had_channels {
                 let since = Instant::now();
@@ -192,13 +197,14 @@ impl Kept {
                 // Nothing is ever sent.
                 let _ = kept.recv();
                 drop(unified);
-                let _ = remove_file(leftover);
+                let _ = remove_file(its);
                 drop(counted);
             };
             // Each waits by itself: the driver may take its time.
             let thread = thread::Builder::new().stack_size(STACK);
             if let Err(error) = thread.spawn(close) {
                 warn!("the files of process {number} were closed at once: {error}");
+                let _ = remove_file(mark);
             }
         }
         let surplus = self.ended.len().saturating_sub(MOST_ENDED);

@@ -62,7 +62,12 @@ impl Packs {
     ///
     /// # Errors
     /// `USERS` if the server has as many clients as it may, `NOSYS` if there is none to be had, `AGAIN` if it takes long.
-    pub fn enter(&self, key: &Key, process: u32, users: &BTreeSet<u32>) -> Result<PathBuf, Errno> {
+    pub fn enter(
+        &self,
+        key: &Key,
+        process: u32,
+        users: impl Fn() -> Result<BTreeSet<u32>, Errno>,
+    ) -> Result<PathBuf, Errno> {
         let (lock, end) = (self.lock_of(key), Instant::now() + STARTING);
         let mut failed = locked(&lock);
         if failed.is_some_and(|at| at.elapsed() < AGAIN) {
@@ -75,10 +80,8 @@ impl Packs {
             let folder = self.generation(key, number);
             match ask(&folder, Question::Enter(process), None) {
                 Ok(Answer::Yes) => {
-                    let_in_at(&folder, Who::Visitors(users)).map_err(|error| {
-                        warn!("{}: {error}", folder.display());
-                        Errno::AGAIN
-                    })?;
+                    // Asked while no other can change the list.
+                    let_in(&folder, &users()?)?;
                     return Ok(folder);
                 }
                 Ok(Answer::Full) => return Err(Errno::USERS),
@@ -143,28 +146,33 @@ impl Packs {
         kept
     }
 
-    /// Ends the servers whose packs have no job any more, and clears away after those that had a fault.
-    pub fn round(&self, has_jobs: impl Fn(&Key) -> bool) {
+    /// Ends the servers whose packs have no job any more, and clears away after those that had a fault. `users` are those who have jobs in
+    /// a pack.
+    pub fn round(&self, users: impl Fn(&Key) -> Result<BTreeSet<u32>, Errno>) {
         self.bury();
         for gpu in names(&self.folder) {
             let names = names(&self.folder.join(&gpu)).into_iter();
             let packs = names.filter_map(|name| Some(name.rsplit_once('-')?.0.to_owned()));
             for pack in packs.collect::<BTreeSet<String>>() {
                 let key = (gpu.clone(), pack);
-                self.end_old(&key, has_jobs(&key));
+                self.end_old(&key, &users);
             }
         }
     }
 
-    /// Ends a pack's servers, but for the newest of one that has jobs.
-    fn end_old(&self, key: &Key, has_jobs: bool) {
+    /// Ends a pack's servers, but for the newest of one that has jobs, whose users alone reach it from then on.
+    fn end_old(&self, key: &Key, users: impl Fn(&Key) -> Result<BTreeSet<u32>, Errno>) {
         let lock = self.lock_of(key);
         let _held = locked(&lock);
         let mut generations = self.generations(key);
-        if has_jobs {
-            generations.pop();
-        } else {
-            self.starting().remove(key);
+        match users(key) {
+            Ok(users) if users.is_empty() => drop(self.starting().remove(key)),
+            users => {
+                let newest = generations.pop().map(|number| self.generation(key, number));
+                if let (Some(newest), Ok(users)) = (newest, users) {
+                    let _ = let_in(&newest, &users);
+                }
+            }
         }
         for number in generations {
             let folder = self.generation(key, number);
@@ -232,6 +240,14 @@ impl Packs {
     fn has_ended(&self, folder: &Path) -> bool {
         !self.children().get_mut(folder).is_some_and(is_alive)
     }
+}
+
+/// Lets these users alone reach a server.
+fn let_in(folder: &Path, users: &BTreeSet<u32>) -> Result<(), Errno> {
+    let_in_at(folder, Who::Visitors(users)).map_err(|error| {
+        warn!("{}: {error}", folder.display());
+        Errno::AGAIN
+    })
 }
 
 fn is_alive(child: &mut Child) -> bool {

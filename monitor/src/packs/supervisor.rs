@@ -359,7 +359,7 @@ fn tell_of_fault(node: &Node, kept: &Kept, process: Option<u32>) {
         None => "a program".to_owned(),
     };
     let sentence = format!(
-        "{who} had a fault on the GPU, such as a wrong address. It ends all programs of this user that run there at the same time: start them again"
+        "{who} had a fault on the GPU, such as a wrong address. It ends all programs that run there in the same pack: start them again"
     );
     let jobs: BTreeMap<u32, u32> = kept.jobs().map(|(number, job)| (job, number)).collect();
     for (&job, &number) in &jobs {

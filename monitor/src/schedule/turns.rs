@@ -54,6 +54,7 @@ struct State {
 impl Turns {
     /// Takes what was seen in this time, in which the pack had the GPU, of all its jobs, and decides.
     pub fn look(&mut self, time: Nanos, seen: &BTreeMap<Job, Seen>) {
+        let time = time.max(0);
         self.jobs.retain(|job, _| seen.contains_key(job));
         let all: u32 = seen.values().map(|it| it.shards).sum();
         for (&job, it) in seen {
@@ -161,6 +162,20 @@ mod tests {
                 prop_assert_eq!(ran, time - others);
             }
         }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_changes_nothing() {
+        let mut turns = Turns::default();
+        let seen = Seen {
+            shards: 1,
+            worked: LOOK,
+            wants_gpu: true,
+        };
+        for time in [LOOK, -LOOK, Nanos::MIN / 2, 0] {
+            turns.look(time, &[(Job(1), seen), (Job(2), seen)].into());
+        }
+        assert!(!turns.are_any() && !turns.waits(Job(1)));
     }
 
     #[test]

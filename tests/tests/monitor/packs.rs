@@ -23,8 +23,8 @@ const CONTROL: &str = "/usr/local/bin/nvidia-cuda-mps-control";
 const SCRIPT: &str = "#!/bin/sh\ntouch \"$CUDA_MPS_PIPE_DIRECTORY/control\"\nexec sleep infinity\n";
 const PACKS: &str = "/var/run/softmig/packs";
 
-const NOT_IN_PACK: &str = "this process is not in its user's pack";
-const NOT_KEPT: &str = "its end would end the other processes of its user's pack";
+const NOT_IN_PACK: &str = "this process is not in its job's pack";
+const NOT_KEPT: &str = "its end would end the other processes of its job's pack";
 /// CUDA_ERROR_MPS_CONNECTION_FAILED.
 const NOT_CONNECTED: u32 = 805;
 
