@@ -5,9 +5,10 @@
         [--only NAME...] [--mixes N,N,...] [--seconds 3] [--deaths 100] [--budget SECONDS] [--revision TEXT]
     python3 bench/gpu/packs.py --report bench/results
 
-The first as root, in a mount namespace of its own. Needs nvcc, nvidia-cuda-mps-control, PyTorch, transformers, JAX and CuPy, all
-readable by every user. No other program may use the GPU meanwhile. Adds to FOLDER/gpu-packs.json after each measurement. Paces are
-parts of a program's own alone on the GPU, in the same run. The second makes the page from the figures.
+The first as root, in a mount namespace of its own. Needs nvcc, nvidia-cuda-mps-control, PyTorch, transformers, GPyTorch, PyTorch
+Geometric, Triton, JAX, Flax, Optax and CuPy, all readable by every user. No other program may use the GPU meanwhile. Adds to
+FOLDER/gpu-packs.json after each measurement. Paces are parts of a program's own alone on the GPU, which is measured once for FOLDER.
+The second makes the page from the figures.
 """
 import contextlib
 import json
@@ -29,15 +30,13 @@ sys.dont_write_bytecode = True
 import runner
 
 MORTAL = HERE.parent.parent / "research/packs_facts/mortal.cu"
-# Real programs of several frameworks, four in quarters and eight in eighths; and a cell beside seven others.
+# Real programs of several frameworks, four in quarters, and seven and a notebook's cell in eighths.
 MIXES = [
     ["decode", "loader", "gaussian", "optax_step"],
     ["train_small", "monte_carlo", "server", "graph"],
     ["decode", "loader", "gaussian", "optax_step", "monte_carlo", "graph", "server", "cell37ms"],
     ["train_small", "jax_step", "cupy_sync", "graph", "decode", "loader", "gaussian", "cell37ms"],
 ]
-# What says whose memory is not free yet.
-LEFT = lambda: pathlib.Path("/var/run/softmig/packs").glob("*/*/left-*")
 SUBJECTS = ("time-sliced", "mps", "slices", "pack")
 # How clients end, how many at a time, and how many ms their kernels take.
 ENDS = [*((how, 24, 20) for how in ("kill", "exit", "crash", "term", "throw")), ("kill", 4, 500)]
@@ -283,9 +282,9 @@ class Packs:
                     outside += whole_log.read_text(errors="replace").count("not in its job's pack") if whole_log.exists() else 0
                     job.end()
                     until = time.monotonic() + 12
-                    while any(LEFT()) and time.monotonic() < until:
+                    while any(left()) and time.monotonic() < until:
                         time.sleep(0.02)
-                    if time.monotonic() - begun > self.options.deaths:
+                    if time.monotonic() - begun > 120:
                         break
                 if survivors is not None:
                     own.close()
@@ -332,8 +331,8 @@ def write_page(folder):
         lines += ["", f"## A program that waits for each kernel of 20 us{where}", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
         lines.append(f"| {found['launch']['mps'][0]} | {found['launch']['slice'][0]} | {found['launch']['pack'][0]} |")
     if "deaths" in found:
-        lines += ["", "## Clients that end with work queued", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended |", "| --- | --- | --- |"]
-        lines += [f"| {how} | {of['deaths']} | {of['others died']} |" for how, of in found["deaths"].items() if how != "said"]
+        lines += ["", "## Clients that end with work queued", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
+        lines += [f"| {how} | {of['deaths']} | {of['others died']} | {of['longest end s']} s |" for how, of in found["deaths"].items() if how != "said"]
     if "faults" in found:
         of = found["faults"]
         news = ", ".join(f"{one['seconds']} s" for one in of["new ones"])
@@ -346,6 +345,11 @@ def end(programs):
         one.stop()
     for one in programs:
         one.talk.end()
+
+
+def left():
+    """What says whose memory is not free yet."""
+    return pathlib.Path("/var/run/softmig/packs").glob("*/*/left-*")
 
 
 def clients():

@@ -101,7 +101,7 @@ impl Arbiter {
         let packs = settings.node.as_ref();
         let packs = packs.map(|node| Arc::new(Packs::new(node, OWN_PROGRAM)));
         if let (Some(packs), Some(node)) = (&packs, &settings.node) {
-            end_packs(packs, node.clone())?;
+            keep_packs(packs, node.clone())?;
         }
         let mut server = Server::new(
             (listener, closer),
@@ -150,8 +150,8 @@ impl Arbiter {
     }
 }
 
-/// Ends the servers of packs whose jobs are over, as long as there are others.
-fn end_packs(packs: &Arc<Packs>, node: Node) -> io::Result<()> {
+/// Every 5 s ends the servers of packs without jobs, and lets only users with jobs reach the others.
+fn keep_packs(packs: &Arc<Packs>, node: Node) -> io::Result<()> {
     const EVERY: Duration = Duration::from_secs(5);
     let packs = Arc::downgrade(packs);
     let look = move || {

@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     if !wait_for_memory(&node, &job) {
         warn!(
             job = id.get(),
-            "job={id} memory=not_free: kernels of a program that has ended still run"
+            "job={id} memory=not_free: the time for the kernels of a program that has ended is not over"
         );
     }
     for id in swept {

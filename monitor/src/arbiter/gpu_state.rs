@@ -195,7 +195,7 @@ impl GpuState {
         self.leftovers.retain(|job| self.tenancy.is_packed(job));
     }
 
-    /// Tells supervisors whose kernels have ended that a process left on the GPU.
+    /// Tells the supervisors which ended processes' kernels have had their time.
     fn note_leftovers(
         &mut self,
         at: Nanos,

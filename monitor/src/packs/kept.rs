@@ -21,9 +21,10 @@ use tracing::warn;
 const BEFORE_CONTROL: Duration = Duration::from_millis(50);
 /// The least time from then until those of unified memory are closed.
 const BEFORE_UNIFIED: Duration = Duration::from_millis(100);
-/// The time that kernels may go on for after their client's end: where no other client lives, and where no daemon counts.
+/// How long kernels may go on after their client's end where no other client lives.
 const ALONE: Duration = Duration::from_secs(2);
-const UNCOUNTED: Duration = Duration::from_secs(20);
+/// The same at most, if the daemon does not say earlier that they have had their time.
+const LONGEST: Duration = Duration::from_secs(20);
 /// Of more clients that have ended, the oldest are let go.
 const MOST_ENDED: usize = 256;
 
@@ -221,7 +222,7 @@ impl Kept {
         let most = if self.clients.is_empty() {
             ALONE
         } else {
-            UNCOUNTED
+            LONGEST
         };
         self.ended.retain(|it| it.since.elapsed() < most);
     }

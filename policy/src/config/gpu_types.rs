@@ -53,7 +53,7 @@ impl GpuType {
         self.pack
     }
 
-    /// The same in this one; in any, if it is not known.
+    /// The same in this partition. Where that is not known: as in one that has packs.
     pub fn pack_in(&self, partition: Option<&str>) -> PackKey {
         match (&self.pack_partitions, partition) {
             (Some(names), Some(partition)) if names.iter().all(|name| name != partition) => {
