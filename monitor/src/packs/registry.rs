@@ -86,17 +86,17 @@ impl Packs {
                 }
                 Ok(Answer::Full) => return Err(Errno::USERS),
                 Ok(Answer::Soon) => {}
-                Err(error) if !is_gone(&error) => {
-                    warn!("{}: {error}", folder.display());
-                    return Err(Errno::AGAIN);
-                }
-                // It does not listen yet, or its program has failed.
+                // It does not listen yet, or its program has failed, perhaps while it was asked.
                 Err(_) if has_started => {
                     if self.has_ended(&folder) {
                         *failed = Some(Instant::now());
                         remove(&folder);
                         return Err(Errno::NOSYS);
                     }
+                }
+                Err(error) if !is_gone(&error) => {
+                    warn!("{}: {error}", folder.display());
+                    return Err(Errno::AGAIN);
                 }
                 Ok(_) if has_started || generations.len() >= MOST => return Err(Errno::AGAIN),
                 // There is none, or its clients end by a fault: there is to be another.
