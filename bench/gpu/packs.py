@@ -87,14 +87,10 @@ class Packs:
 
     def alone(self, names):
         """Each by itself, without anything."""
-        from programs import Program, window
+        from programs import window
         new = sorted(set(names) - set(self.found["whole"]))
         with contextlib.ExitStack() as at_end:
-            started = [Program(self.stage, name) for name in new]
-            at_end.callback(end, started)
-            for one in started:
-                one.ready()
-            for one in started:
+            for one in self.bare(new, at_end):
                 self.found["whole"][one.name] = window([one], self.options.seconds * 0.7, 0.5)[0]["pace"]
         self.keep("whole", self.found["whole"])
 
@@ -104,26 +100,32 @@ class Packs:
         self.alone(names)
         self.keep(f"mix {number}", self.subjects(names))
 
-    def subjects(self, names):
+    def subjects(self, names, subjects=SUBJECTS, packed=None, users=OTHERS[:1]):
+        """What equal slices of these users, or as many programs without them, get done by each way. `packed` is the policy of the pack."""
         from node import PACKED, POLICY
-        from programs import Program
-        found = {}
-        for subject in SUBJECTS:
+        policies, found = {"slices": POLICY, "pack": packed or PACKED}, {}
+        for subject in subjects:
             with contextlib.ExitStack() as at_end:
-                if subject in ("mps", "time-sliced"):
+                if subject in policies:
+                    self.node.set_policy(policies[subject])
+                    started = self.programs([(name, len(names), users[at % len(users)]) for at, name in enumerate(names)], at_end)
+                else:
                     if subject == "mps":
                         at_end.enter_context(mps(self.work))
-                    started = [Program(self.stage, name) for name in names]
-                    at_end.callback(end, started)
-                    for one in started:
-                        one.ready()
-                else:
-                    self.node.set_policy(PACKED if subject == "pack" else POLICY)
-                    started = self.programs([(name, len(names), OTHERS[0]) for name in names], at_end)
+                    started = self.bare(names, at_end)
                 found[subject] = self.paces(started)
                 found[f"{subject}, clients"] = clients()
                 found[f"{subject}, sum"] = round(sum(one["pace"] for one in found[subject]), 4)
         return found
+
+    def bare(self, names, at_end):
+        """Programs without anything, ready."""
+        from programs import Program
+        started = [Program(self.stage, name) for name in names]
+        at_end.callback(end, started)
+        for one in started:
+            one.ready()
+        return started
 
     def shares(self):
         """A pack with two quarters beside two other users' quarters, all busy; and the same without a pack."""
@@ -147,46 +149,17 @@ class Packs:
 
     def account(self):
         """Small kernels beside full ones, in equal slices of two users of an account: in a pack, in slices, and under MPS alone. And a cell."""
-        from node import PACKED_BY_ACCOUNT, POLICY
-        from programs import Program
-        names = ["quarter200us", "busy100us"]
-        cells = ["cell37ms", "train_small", "decode", "gaussian"]
-        self.alone(names + cells)
-        found = {}
-        for title, names in (("beside full kernels", names), ("a cell", cells)):
-            found[title] = {}
-            for subject, policy in (("mps", None), ("slices", POLICY), ("pack", PACKED_BY_ACCOUNT)):
-                with contextlib.ExitStack() as at_end:
-                    if policy:
-                        self.node.set_policy(policy)
-                        started = self.programs([(name, len(names), OTHERS[at % 2]) for at, name in enumerate(names)], at_end)
-                    else:
-                        at_end.enter_context(mps(self.work))
-                        started = [Program(self.stage, name) for name in names]
-                        at_end.callback(end, started)
-                        for one in started:
-                            one.ready()
-                    found[title][subject] = self.paces(started)
-        self.keep("account", found)
+        from node import PACKED_BY_ACCOUNT
+        mixes = {"beside full kernels": ["quarter200us", "busy100us"], "a cell": ["cell37ms", "train_small", "decode", "gaussian"]}
+        self.alone(sum(mixes.values(), []))
+        self.keep("account", {title: self.subjects(names, SUBJECTS[1:], PACKED_BY_ACCOUNT, OTHERS) for title, names in mixes.items()})
 
     def launch(self):
         """A program that waits for each kernel of 20 us: in a slice, as a pack's only client, and under MPS alone."""
-        from node import PACKED, POLICY
-        from programs import Program
-        self.alone(["sync20us", "busy100us"])
-        found = {}
-        with contextlib.ExitStack() as at_end:
-            at_end.enter_context(mps(self.work))
-            started = [Program(self.stage, "sync20us")]
-            at_end.callback(end, started)
-            started[0].ready()
-            found["mps"] = [one["pace"] for one in self.paces(started)]
-        for subject, policy in (("slice", POLICY), ("pack", PACKED)):
-            with contextlib.ExitStack() as at_end:
-                self.node.set_policy(policy)
-                started = self.programs([("sync20us", 1, OTHERS[0])], at_end)
-                found[subject] = [one["pace"] for one in self.paces(started)]
-        self.keep("launch", found)
+        self.alone(["sync20us"])
+        of = self.subjects(["sync20us"], SUBJECTS[1:])
+        gpu = self.found["machine"]["gpu"].split(",")[0]
+        self.keep("launch", {subject: of[subject][0]["pace"] for subject in SUBJECTS[1:]} | {"machine": gpu, "revision": self.options.revision})
 
     def mortal(self):
         """The program of research/packs_facts.py that ends as it is told."""
@@ -293,15 +266,16 @@ class Packs:
 
 
 def table(title, of):
-    """The paces of programs by each way, and how long a cell or an answer took."""
-    lines = ["", f"## {title}", "", f"| program | {' | '.join(SUBJECTS)} |", "| --- |" + " --- |" * len(SUBJECTS)]
+    """The paces of programs by each way that was measured, and how long a cell or an answer took."""
+    subjects = [subject for subject in SUBJECTS if subject in of]
+    lines = ["", f"## {title}", "", f"| program | {' | '.join(subjects)} |", "| --- |" + " --- |" * len(subjects)]
 
     def row(name, value):
-        lines.append(f"| {name} | " + " | ".join(str(value(subject)) for subject in SUBJECTS) + " |")
+        lines.append(f"| {name} | " + " | ".join(str(value(subject)) for subject in subjects) + " |")
 
     for at, one in enumerate(of["pack"]):
         row(one["workload"], lambda subject: of[subject][at]["pace"])
-    row("sum", lambda subject: of[f"{subject}, sum"])
+    row("sum", lambda subject: round(sum(one["pace"] for one in of[subject]), 4))
     for at, one in enumerate(of["pack"]):
         if "latency" in one:
             row(f"{one['workload']}: p50, p99, ms", lambda subject: "{p50}, {p99}".format(**of[subject][at]["latency"]))
@@ -320,16 +294,12 @@ def write_page(folder):
         lines += ["", "## A user's two quarters beside two other users', all busy", "", "| | the two | others | sum |", "| --- | --- | --- | --- |"]
         lines += [f"| {name} | {of['the two of one user']} | {', '.join(map(str, of['others']))} | {of['sum']} |" for name, of in found["shares"].items()]
     for title, of in found.get("account", {}).items():
-        lines += ["", f"## A pack of an account: {title}", "", "| program | mps | slices | pack |", "| --- | --- | --- | --- |"]
-        for at, one in enumerate(of["pack"]):
-            lines.append(f"| {one['workload']} | " + " | ".join(str(of[subject][at]["pace"]) for subject in ("mps", "slices", "pack")) + " |")
-            if "latency" in one:
-                lines.append(f"| {one['workload']}: p50, p99, ms | " + " | ".join("{p50}, {p99}".format(**of[subject][at]["latency"]) for subject in ("mps", "slices", "pack")) + " |")
+        lines += table(f"A pack of an account: {title}", of)
     if "launch" in found:
         other = found["launch"]
-        where = f" ({other['machine']}, softmig of {other['revision']})" if "machine" in other else ""
+        where = f" ({other['machine']}, softmig of {other['revision']})"
         lines += ["", f"## A program that waits for each kernel of 20 us{where}", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
-        lines.append(f"| {found['launch']['mps'][0]} | {found['launch']['slice'][0]} | {found['launch']['pack'][0]} |")
+        lines.append(f"| {other['mps']} | {other['slices']} | {other['pack']} |")
     if "deaths" in found:
         lines += ["", "## Clients that end with work queued", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
         lines += [f"| {how} | {of['deaths']} | {of['others died']} | {of['longest end s']} s |" for how, of in found["deaths"].items() if how != "said"]

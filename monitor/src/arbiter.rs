@@ -48,7 +48,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softmig_node::node::Node;
-use softmig_policy::node::job_conf::Uuid;
+use softmig_policy::node::job_conf::JobConf;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -59,7 +59,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::jobs::confs::Confs;
-use crate::packs::{PackId, Packs};
+use crate::packs::{Packs, users_in};
 use crate::schedule::Job;
 use closer::Closer;
 use gpu::{Gpu, spawn};
@@ -156,17 +156,15 @@ fn keep_packs(packs: &Arc<Packs>, node: Node) -> io::Result<()> {
     let packs = Arc::downgrade(packs);
     let look = move || {
         while let Some(packs) = packs.upgrade() {
-            packs.round(|(gpu, pack)| {
-                let confs = Confs::read(&node).map_err(|_| Errno::AGAIN)?;
-                // A conf that cannot be read may be of any pack.
-                let confs: Result<Vec<_>, _> = confs.jobs.into_values().collect();
-                let confs = confs.map_err(|_| Errno::AGAIN)?.into_iter();
-                let in_pack = confs.filter(|conf| {
-                    let mut gpus = conf.gpus.iter().map(Uuid::as_str);
-                    let its = PackId::of(conf).map(|id| id.to_string());
-                    its.as_ref() == Some(pack) && gpus.any(|its| its == gpu)
-                });
-                Ok(in_pack.map(|conf| conf.uid).collect())
+            // A conf that cannot be read may be of any pack.
+            let confs = Confs::read(&node).ok();
+            let confs = confs.and_then(|confs| {
+                let all: Result<Vec<JobConf>, _> = confs.jobs.into_values().collect();
+                all.ok()
+            });
+            packs.round(|key| {
+                let confs = confs.as_ref().ok_or(Errno::AGAIN)?;
+                Ok(users_in(key, confs.iter().copied()))
             });
             drop(packs);
             std::thread::sleep(EVERY);

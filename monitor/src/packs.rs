@@ -1,4 +1,4 @@
-//! Packs: jobs of one user on one GPU that run at the same time, as clients of an MPS server of their own.
+//! Packs: jobs of one user, account or reservation on one GPU that run at the same time, as clients of an MPS server of their own.
 //!
 //! NVIDIA's server runs the kernels of all its clients side by side. In return its clients share their end: where one ends with work
 //! queued, all others end. They do not, if its channels are disabled as soon as it has ended, and only then the driver's files are
@@ -6,7 +6,7 @@
 //! one for each pack, which starts NVIDIA's control program and stays when the daemon ends. The daemon asks it by a socket
 //! (`question`), and [`Packs`] starts and ends it.
 //!
-//! A thread closes the files of each client that has ended. Who keeps it waiting has one place less for clients of the same user.
+//! A thread closes the files of each client that has ended. Who keeps it waiting has one place less for clients of the same pack.
 
 mod device;
 mod id;
@@ -18,5 +18,5 @@ mod supervisor;
 mod tests;
 
 pub use id::PackId;
-pub use registry::{PackMember, Packs};
+pub use registry::{Key, PackMember, Packs, users_in};
 pub use supervisor::supervise;

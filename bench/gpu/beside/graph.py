@@ -3,13 +3,11 @@ from protocol import Page
 
 page = Page()
 import torch
-from models import Behind
+from models import train
 from torch.nn import functional
 from torch_geometric.nn import GCNConv
 
 NODES, EDGES, WIDTH, CLASSES = 50_000, 500_000, 64, 10
-# As a loop that logs does.
-LOG = 10
 
 
 class Network(torch.nn.Module):
@@ -27,23 +25,7 @@ def main():
     labels = torch.randint(0, CLASSES, (NODES,), device="cuda")
     model = Network().cuda().train()
     optimiser = torch.optim.Adam(model.parameters())
-    behind, number = Behind(page), 0
-
-    def step(count=True):
-        nonlocal number
-        loss = functional.cross_entropy(model(x, edges), labels)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        if count:
-            behind.launched()
-        number += 1
-        if number % LOG == 0:
-            loss.item()
-
-    for _ in range(5):
-        step(count=False)
-    page.run(step, behind.drain)
+    train(page, lambda: functional.cross_entropy(model(x, edges), labels), optimiser)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from torch.nn import functional
 torch.set_num_threads(2)
 torch.set_num_interop_threads(1)
 torch.manual_seed(1)
+# A loop of training asks for the loss at each such step.
+LOG = 10
 
 
 class Block(torch.nn.Module):
@@ -30,6 +32,27 @@ class Block(torch.nn.Module):
 
 def blocks(layers, width, heads):
     return torch.nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+
+
+def train(page, lose, optimiser, warm_up=5):
+    """Steps of training that are launched ahead, as in a loop that logs the loss now and then. `lose` gives it."""
+    behind, number = Behind(page), 0
+
+    def step(count=True):
+        nonlocal number
+        loss = lose()
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        if count:
+            behind.launched()
+        number += 1
+        if number % LOG == 0:
+            loss.item()
+
+    for _ in range(warm_up):
+        step(count=False)
+    page.run(step, behind.drain)
 
 
 class Behind:

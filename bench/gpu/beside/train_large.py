@@ -3,12 +3,11 @@ from protocol import Page
 
 page = Page()
 import torch
-from models import Behind
+from models import train
 from torch.nn import functional
 
 # Some 14 TFLOP a step: 25 ms of an H200.
 WIDTH, INNER, PARTS, BATCH = 4096, 16384, 4, 4096
-LOG = 10
 
 
 class Part(torch.nn.Module):
@@ -26,23 +25,7 @@ def main():
         model = torch.nn.Sequential(*[Part() for _ in range(PARTS)])
         data, target = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    behind, number = Behind(page), 0
-
-    def step(count=True):
-        nonlocal number
-        loss = functional.mse_loss(model(data), target)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        if count:
-            behind.launched()
-        number += 1
-        if number % LOG == 0:
-            loss.item()
-
-    for _ in range(3):
-        step(count=False)
-    page.run(step, behind.drain)
+    train(page, lambda: functional.mse_loss(model(data), target), optimiser, warm_up=3)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,10 @@ from protocol import Page
 
 page = Page()
 import torch
-from models import Behind
+from models import train
 from transformers import GPT2Config, GPT2LMHeadModel
 
 BATCH, LENGTH = 8, 128
-# As a loop that logs does.
-LOG = 10
 
 
 def main():
@@ -16,23 +14,7 @@ def main():
     model = GPT2LMHeadModel(config).cuda().train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
     text = torch.randint(0, config.vocab_size, (BATCH, LENGTH), device="cuda")
-    behind, number = Behind(page), 0
-
-    def step(count=True):
-        nonlocal number
-        loss = model(input_ids=text, labels=text).loss
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        if count:
-            behind.launched()
-        number += 1
-        if number % LOG == 0:
-            loss.item()
-
-    for _ in range(5):
-        step(count=False)
-    page.run(step, behind.drain)
+    train(page, lambda: model(input_ids=text, labels=text).loss, optimiser)
 
 
 if __name__ == "__main__":

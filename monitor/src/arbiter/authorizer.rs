@@ -10,9 +10,10 @@ use softmig_policy::node::paths::LONGEST_CONF;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::settings::uuid;
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, user_and_place};
-use crate::packs::PackId;
+use crate::packs::{Key, PackId, users_in};
 use crate::schedule::Job;
 
 /// A process that asks for a seat, as the kernel names it.
@@ -63,6 +64,13 @@ pub struct PackedJob {
     pub pack: PackId,
 }
 
+impl PackedJob {
+    /// Its pack there.
+    pub(super) fn key(&self) -> Key {
+        (uuid(self.gpu), self.pack.to_string())
+    }
+}
+
 /// The processes that may have a seat, and at which GPU.
 pub trait Authorizer: std::fmt::Debug + Send + Sync + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
@@ -79,9 +87,9 @@ pub trait Authorizer: std::fmt::Debug + Send + Sync + 'static {
     /// Those users who have jobs that may sit anywhere.
     fn users(&self) -> BTreeSet<u32>;
 
-    /// Those who have jobs in a pack on this GPU.
-    fn users_of(&self, _pack: PackId, _gpu: [u8; 16]) -> Result<BTreeSet<u32>, Errno> {
-        Ok(BTreeSet::new())
+    /// Those who have jobs in the pack of this one.
+    fn users_of(&self, packed: PackedJob) -> Result<BTreeSet<u32>, Errno> {
+        Ok([packed.uid].into())
     }
 }
 
@@ -186,18 +194,13 @@ impl Authorizer for Jobs {
         limited.map(|conf| conf.uid).chain([0]).collect()
     }
 
-    fn users_of(&self, pack: PackId, gpu: [u8; 16]) -> Result<BTreeSet<u32>, Errno> {
-        if let PackId::User(uid) = pack {
-            return Ok([uid].into());
+    fn users_of(&self, packed: PackedJob) -> Result<BTreeSet<u32>, Errno> {
+        if !packed.pack.is_shared() {
+            return Ok([packed.uid].into());
         }
         // Those of a conf that cannot be read enter no pack either.
         let confs = Confs::read(&self.node).map_err(|_| Errno::AGAIN)?;
-        let confs = confs.jobs.into_values().flatten();
-        let in_pack = confs.filter(|conf| {
-            let mut gpus = conf.gpus.iter().map(Uuid::bytes);
-            PackId::of(conf) == Some(pack) && gpus.any(|its| its == gpu)
-        });
-        Ok(in_pack.map(|conf| conf.uid).collect())
+        Ok(users_in(&packed.key(), confs.jobs.into_values().flatten()))
     }
 }
 

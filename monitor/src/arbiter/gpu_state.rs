@@ -104,7 +104,7 @@ impl GpuState {
             scheduler,
             steering: Steering::new(now()),
             tenancy: Tenancy::default(),
-            leftovers: Leftovers::new(now()),
+            leftovers: Leftovers::new(),
             others,
             is_steered: false,
             steered_from: 0,
@@ -178,14 +178,10 @@ impl GpuState {
         let session = self.sessions.get(&seat);
         if let Some(session) = session.filter(|_| self.tenancy.is_packed(seat.job)) {
             self.scheduler.retire(&session.known());
-            let member = session.pack().cloned();
-            match member {
+            match session.pack().cloned() {
                 Some(member) if session.page.wants_gpu() => {
-                    if !self.leftovers.is_any() {
-                        self.leftovers.skip(now());
-                    }
                     let tenant = self.tenancy.tenant(seat.job);
-                    self.leftovers.add(session.pid, tenant, member);
+                    self.leftovers.add(now(), session.pid, tenant, member);
                 }
                 Some(member) => member.note_off(),
                 None => {}

@@ -25,15 +25,18 @@ struct Leftover<M> {
 }
 
 impl<M> Leftovers<M> {
-    pub(super) fn new(now: Nanos) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             processes: BTreeMap::new(),
-            counted: now,
+            counted: 0,
         }
     }
 
     /// A process has ended with work, and its pack has this tenant.
-    pub(super) fn add(&mut self, process: u32, tenant: Job, member: M) {
+    pub(super) fn add(&mut self, now: Nanos, process: u32, tenant: Job, member: M) {
+        if self.processes.is_empty() {
+            self.counted = now;
+        }
         let left = LONGEST_KERNEL;
         let leftover = Leftover {
             tenant,
@@ -84,11 +87,6 @@ impl<M> Leftovers<M> {
         off.into_values().map(|it| it.member).collect()
     }
 
-    /// Passes over the time until now.
-    pub(super) fn skip(&mut self, now: Nanos) {
-        self.counted = now;
-    }
-
     /// Forgets those of packs that have no tenant any more: the supervisor counts by itself where nobody else is there.
     pub(super) fn retain(&mut self, is_tenant: impl Fn(Job) -> bool) {
         self.processes.retain(|_, it| is_tenant(it.tenant));
@@ -118,8 +116,8 @@ mod tests {
         fn kernels_have_their_time_on_the_gpu_and_no_less(
             looks in vec((1..100 * MS, 0.0..0.6, 0.0..0.4, any::<bool>()), 1..400),
         ) {
-            let mut leftovers = Leftovers::new(0);
-            leftovers.add(5, PACK, "five");
+            let mut leftovers = Leftovers::new();
+            leftovers.add(0, 5, PACK, "five");
             let (mut now, mut had, mut off) = (0, 0, false);
             for (time, own, others, is_held) in looks {
                 now += time;
@@ -143,17 +141,16 @@ mod tests {
 
     #[test]
     fn the_log_may_name_who_has_ended() {
-        let mut leftovers = Leftovers::new(0);
-        leftovers.add(5, PACK, ());
-        leftovers.add(6, Job(9), ());
+        let mut leftovers = Leftovers::new();
+        leftovers.add(0, 5, PACK, ());
+        leftovers.add(0, 6, Job(9), ());
         let stays = [(5, stay(LONGEST_KERNEL))].into();
         let off = leftovers.count(LONGEST_KERNEL, &stays, |_| None, |_| true);
         assert_eq!((off.len(), leftovers.is_any()), (1, true));
         leftovers.retain(|tenant| tenant == PACK);
         assert!(!leftovers.is_any());
         // Time before a process ended is not its own.
-        leftovers.skip(9 * LONGEST_KERNEL);
-        leftovers.add(5, PACK, ());
+        leftovers.add(9 * LONGEST_KERNEL, 5, PACK, ());
         let none = BTreeMap::new();
         let off = leftovers.count(9 * LONGEST_KERNEL + 1, &none, |_| None, |_| false);
         assert!(off.is_empty());

@@ -255,11 +255,11 @@ impl Server {
             let Some(process) = process.filter(|_| is_steered) else {
                 return drop(answer(socket, Err(Errno::NOSYS)));
             };
-            let key = (uuid(packed.gpu), packed.pack.to_string());
+            let key = packed.key();
             let pid = connection.client.pid;
             let answered = match step {
                 PackStep::Enter => {
-                    let users = || authorizer.users_of(packed.pack, packed.gpu);
+                    let users = || authorizer.users_of(packed);
                     match packs.enter(&key, pid, users) {
                         Ok(folder) => answer_folder(socket, &folder),
                         Err(error) => answer(socket, Err(error)),

@@ -314,6 +314,7 @@ mod tests {
         kept.let_go(std::iter::repeat_n(true, count as usize), |_| {});
         assert_eq!(kept.count(), count as usize);
         while kept.count() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "they stay open");
             then(&mut kept);
             thread::sleep(Duration::from_millis(1));
         }

@@ -6,6 +6,7 @@
 
 use rustix::io::Errno;
 use softmig_node::node::Node;
+use softmig_policy::node::job_conf::{JobConf, Uuid};
 use softmig_region::seat::Channel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, Permissions};
@@ -19,6 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
+use super::id::PackId;
 use super::question::{Answer, Question, ask};
 use crate::jobs::acl::{Who, let_in_at};
 
@@ -33,6 +35,16 @@ const MOST: usize = 3;
 
 /// A pack's GPU, as the driver writes its UUID, and the pack, as [`super::PackId`] is written.
 pub type Key = (String, String);
+
+/// The users who have jobs in a pack, of these.
+pub fn users_in((gpu, pack): &Key, confs: impl IntoIterator<Item = JobConf>) -> BTreeSet<u32> {
+    let gpu = Uuid::parse(gpu).map(|gpu| gpu.bytes());
+    let in_pack = confs.into_iter().filter(|conf| {
+        let its = PackId::of(conf).map(|id| id.to_string());
+        its.as_ref() == Some(pack) && conf.gpus.iter().any(|its| Some(its.bytes()) == gpu)
+    });
+    in_pack.map(|conf| conf.uid).collect()
+}
 
 /// The packs of a node.
 #[derive(Debug)]

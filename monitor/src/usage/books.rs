@@ -98,12 +98,7 @@ impl Books {
         let jobs = known_jobs(&sample.confs);
         let jobs =
             jobs.map(|(id, conf, about)| self.job((id, conf, about), sample, moment, &accounts));
-        let mut jobs: Vec<usage::Job> = jobs.collect();
-        for (job, pack) in packs(&sample.confs) {
-            if let Some(job) = jobs.iter_mut().find(|it| it.job == job) {
-                job.pack = Some(pack);
-            }
-        }
+        let jobs: Vec<usage::Job> = jobs.collect();
         let mut gpus: Vec<usage::GpuUsage> =
             self.gpus.values().map(|(gpu, _)| gpu.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.index);
@@ -303,7 +298,7 @@ impl Books {
             slice: conf.limits.as_ref().map(Into::into),
             // The use of whole GPUs is not counted while no slice is on the node.
             idle_after_seconds: (conf.limits.as_ref()).and_then(|_| moment.idle_after(about)),
-            pack: None,
+            pack: pack_of(id, conf, &sample.confs),
             gpus: gpus.collect(),
         }
     }
@@ -396,22 +391,17 @@ fn known_jobs(confs: &Confs) -> impl Iterator<Item = (u32, &JobConf, &About)> {
     })
 }
 
-/// The jobs that are in a pack, with the others of it.
-fn packs(confs: &Confs) -> impl Iterator<Item = (u32, usage::Pack)> {
-    let packed = || {
-        known_jobs(confs).filter_map(|(id, conf, _)| {
-            // A slice is on one GPU.
-            let gpu = conf.gpus.iter().next()?;
-            Some((id, PackId::of(conf)?, gpu))
-        })
-    };
-    packed().map(move |(id, pack, gpu)| {
-        let same = packed().filter(|(other, its, on)| *other != id && *its == pack && *on == gpu);
-        let pack = usage::Pack {
-            name: pack.to_string(),
-            jobs: same.map(|(other, ..)| other).collect(),
-        };
-        (id, pack)
+/// The pack that a job is in, with the others that have its GPU together with it.
+fn pack_of(id: u32, conf: &JobConf, confs: &Confs) -> Option<usage::Pack> {
+    let pack = PackId::of(conf)?;
+    // A slice is on one GPU.
+    let gpu = conf.gpus.iter().next()?;
+    let is_in =
+        |conf: &JobConf| PackId::of(conf) == Some(pack) && conf.gpus.iter().next() == Some(gpu);
+    let others = known_jobs(confs).filter(|(other, its, _)| *other != id && is_in(its));
+    Some(usage::Pack {
+        name: pack.to_string(),
+        jobs: others.map(|(other, ..)| other).collect(),
     })
 }
 

@@ -1,7 +1,18 @@
 //! The metrics of a GPU.
 
-use super::page::Page;
-use crate::Node;
+use super::page::{Family, Page};
+use crate::{GpuUsage, Node};
+
+/// Adds one figure of each GPU that has it.
+fn each(family: &mut Family, node: &Node, figure: impl Fn(&GpuUsage) -> Option<u64>) {
+    for gpu in &node.gpus {
+        let index = gpu.index.to_string();
+        let labels = [("gpu", index.as_str()), ("UUID", &gpu.uuid)];
+        if let Some(figure) = figure(gpu) {
+            family.add(&labels, figure as f64);
+        }
+    }
+}
 
 /// Adds the metrics of all GPUs.
 pub(crate) fn add(page: &mut Page, node: &Node) {
@@ -30,22 +41,12 @@ pub(crate) fn add(page: &mut Page, node: &Node) {
         "softmig_gpu_missing_memory_bytes",
         "Memory of a GPU that jobs may still have by their slices and that processes outside them hold",
     );
-    for gpu in &node.gpus {
-        let index = gpu.index.to_string();
-        let labels = [("gpu", index.as_str()), ("UUID", &gpu.uuid)];
-        missing.add(&labels, gpu.missing_bytes as f64);
-    }
+    each(missing, node, |gpu| Some(gpu.missing_bytes));
     let faults = page.counter(
         "softmig_gpu_pack_faults_total",
         "Faults of a GPU that ended all programs of a pack there since the node started; only where there was a pack",
     );
-    for gpu in &node.gpus {
-        let index = gpu.index.to_string();
-        let labels = [("gpu", index.as_str()), ("UUID", &gpu.uuid)];
-        if let Some(count) = gpu.pack_faults {
-            faults.add(&labels, count as f64);
-        }
-    }
+    each(faults, node, |gpu| gpu.pack_faults);
     let seconds = page.counter(
         "softmig_gpu_seconds_total",
         "GPU time that slices were charged (slices), that changes between jobs took (change), and that processes without a slice used (unclaimed)",

@@ -405,13 +405,13 @@ fn processes_of_packs_are_not_released() {
     gpu.end();
 }
 
-/// How long the work counts as there that a client leaves when it ends, beside one of the same pack that goes on.
-fn leftover_for(mode: Mode, other: Option<PackId>) -> Duration {
+/// How long what a client leaves at its end counts, beside another client of its pack.
+fn leftover_for(mode: Mode) -> Duration {
     let folder = tempfile::tempdir().unwrap();
     let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3]), (pid(2), &[2])]);
     let start = |number, pack| Client::start(&gpu, number, quarters(number, 1, mode, pack));
     let [first, third] = [1, 3].map(|number| start(number, Some(PACK)));
-    let second = start(2, other);
+    let second = start(2, None);
     let all = [&first, &second, &third];
     wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
     let begun = Instant::now();
@@ -426,11 +426,10 @@ fn leftover_for(mode: Mode, other: Option<PackId>) -> Duration {
 
 #[test]
 fn what_a_client_leaves_on_the_gpu_has_its_packs_time_to_end() {
-    // A quarter, since the pack has one job any more.
-    let took = leftover_for(Mode::HARD, None);
-    println!("{took:?}");
+    // A quarter of the time: the pack has only one job left.
+    let took = leftover_for(Mode::HARD);
     assert!(took > Duration::from_millis(2500), "{took:?}");
     // Half of the time.
-    let took = leftover_for(Mode::SOFT, None);
+    let took = leftover_for(Mode::SOFT);
     assert!(took > Duration::from_millis(1500), "{took:?}");
 }
