@@ -106,7 +106,7 @@ fn main() -> ExitCode {
 fn wait_for_memory(node: &Node, job: &Job) -> bool {
     const LONGEST: Duration = Duration::from_secs(10);
     let begun = Instant::now();
-    while packs::has_leftovers(node, job.id) {
+    while packs::is_any_kept(node, job.id) {
         if begun.elapsed() > LONGEST {
             return false;
         }

@@ -20,13 +20,16 @@
 
 use crate::dir::{Dir, DirError, failed, is_no_room};
 use crate::job::{Job, JobId};
-use crate::node::Run;
+use crate::node::{Node, Run};
 use rustix::fs::{FallocateFlags, FileType, Gid, Mode, Uid, fallocate, fchmod, fchown};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use tracing::warn;
 
+/// The folder of all jobs' in the run folder.
+const JOBS: &str = "jobs";
 const LEDGER: &str = "ledger";
 /// The name of a job's log.
 const LOG: &str = "log";
@@ -105,10 +108,22 @@ fn make_file(
     folder.rename(&new, name)
 }
 
+/// Opens a job's ledger for reading; `None` where there is none.
+///
+/// # Errors
+/// What is there is no plain file of root's folder, or cannot be opened.
+pub fn ledger(node: &Node, job: u32) -> Result<Option<File>, DirError> {
+    let run = Dir::open(&node.run, node.owner)?;
+    let jobs = run.map(|run| run.child(JOBS)).transpose()?.flatten();
+    let own = jobs.map(|jobs| jobs.child(&job.to_string()));
+    let own = own.transpose()?.flatten();
+    Ok(own.map(|own| own.open_file(LEDGER)).transpose()?.flatten())
+}
+
 /// The job's folder, made and mounted where it is not yet, with room for a ledger of this size.
 fn mounted(run: &Run, id: JobId, ledger: usize) -> Result<Dir, DirError> {
     // Where an older version mounted one file system for all jobs, it stays; the job's own goes on top.
-    let jobs = run.dir.make_child("jobs")?;
+    let jobs = run.dir.make_child(JOBS)?;
     let name = id.to_string();
     let folder = jobs.make_child(&name)?;
     // One that is in use was made where mounting is not possible, or by an older version: a mount now would hide what
@@ -134,7 +149,7 @@ fn mounted(run: &Run, id: JobId, ledger: usize) -> Result<Dir, DirError> {
 
 /// Removes the job's folder with all that is in it; `false` when there was none.
 pub(crate) fn remove(run: &Run, id: JobId) -> Result<bool, DirError> {
-    let Some(jobs) = run.dir.child("jobs")? else {
+    let Some(jobs) = run.dir.child(JOBS)? else {
         return Ok(false);
     };
     let name = id.to_string();

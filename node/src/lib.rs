@@ -25,7 +25,7 @@ pub mod clear;
 pub mod command;
 pub mod dir;
 pub mod events;
-mod folder;
+pub mod folder;
 pub mod gate;
 pub mod gpu;
 pub mod job;

@@ -1,9 +1,16 @@
-//! The folders of packs' servers, `/var/run/softmig/packs/GPU-.../PACK-1`, as far as monitor and epilog both use them.
+//! What monitor and epilog both know of packs: the folders of their servers, `/var/run/softmig/packs/GPU-.../PACK-1`, and the locks on
+//! jobs' ledgers that say whose memory is in use after a process's end.
 
-use std::fs::{self, OpenOptions};
+use nix::fcntl::FcntlArg::{F_OFD_GETLK, F_OFD_SETLK};
+use nix::fcntl::fcntl;
+use nix::libc::{F_RDLCK, F_UNLCK, F_WRLCK, SEEK_SET, c_int, flock, off_t};
+use softmig_region::{KEPT, kept_offset};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::folder::ledger;
 use crate::job::JobId;
 use crate::node::Node;
 
@@ -37,23 +44,38 @@ pub fn note_fault(folder: &Path) -> io::Result<()> {
     file.write_all(b"\n")
 }
 
-/// The empty file in a server's folder that says: this process of the job has ended, and its memory on the GPU is not free yet.
-pub fn leftover(folder: &Path, job: u32, process: u32) -> PathBuf {
-    folder.join(format!("{}{process}", start(job)))
+/// Says, until the file that is returned is closed, that what this process of the job has of the GPU's memory is in use, also after
+/// its end.
+///
+/// # Errors
+/// The system's, and if the job has no ledger.
+pub fn keep_charged(node: &Node, job: u32, process: u32) -> io::Result<File> {
+    let ledger = ledger(node, job).map_err(io::Error::other)?;
+    let ledger = ledger.ok_or(io::ErrorKind::NotFound)?;
+    let start = kept_offset(process);
+    fcntl(&ledger, F_OFD_SETLK(&region(start..start + 1, F_RDLCK)))?;
+    Ok(ledger)
 }
 
-fn start(job: u32) -> String {
-    format!("left-{job}-")
+/// Whether memory that any process of the job had is in use.
+pub fn is_any_kept(node: &Node, job: JobId) -> bool {
+    let Ok(Some(ledger)) = ledger(node, job.get()) else {
+        return false;
+    };
+    let mut region = region(KEPT, F_WRLCK);
+    let is_known = fcntl(&ledger, F_OFD_GETLK(&mut region)).is_ok();
+    is_known && i32::from(region.l_type) != F_UNLCK
 }
 
-/// Whether any process of the job has left memory on a GPU that is not free yet.
-pub fn has_leftovers(node: &Node, job: JobId) -> bool {
-    let start = start(job.get());
-    let inside = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
-    let gpus = inside(folder(node));
-    let servers = gpus.flat_map(|gpu| inside(gpu.path()));
-    let mut files = servers.flat_map(|server| inside(server.path()));
-    files.any(|file| file.file_name().to_string_lossy().starts_with(&start))
+fn region(bytes: Range<u64>, kind: c_int) -> flock {
+    let offset = |bytes: u64| bytes.try_into().unwrap_or(off_t::MAX);
+    flock {
+        l_type: kind.try_into().unwrap_or_default(),
+        l_whence: SEEK_SET.try_into().unwrap_or_default(),
+        l_start: offset(bytes.start),
+        l_len: offset(bytes.end - bytes.start),
+        l_pid: 0,
+    }
 }
 
 #[cfg(test)]
@@ -75,19 +97,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_jobs_processes_left_is_seen_until_it_is_free() {
+    fn what_a_jobs_processes_had_is_in_use_until_the_file_is_closed() {
         let site = tempfile::tempdir().unwrap();
-        let node = Node::in_folder(site.path(), 0);
+        let owner = rustix::process::getuid().as_raw();
+        let node = Node::in_folder(site.path(), owner);
         let job = JobId::parse("12").unwrap();
-        assert!(!has_leftovers(&node, job));
-        let server = folder(&node).join("GPU-1/uid-2001-1");
-        fs::create_dir_all(&server).unwrap();
-        fs::write(leftover(&server, 123, 7), "").unwrap();
-        fs::write(server.join("control"), "").unwrap();
-        assert!(!has_leftovers(&node, job));
-        fs::write(leftover(&server, 12, 7), "").unwrap();
-        assert!(has_leftovers(&node, job));
-        fs::remove_file(leftover(&server, 12, 7)).unwrap();
-        assert!(!has_leftovers(&node, job));
+        assert!(keep_charged(&node, 12, 7).is_err() && !is_any_kept(&node, job));
+        for job in ["12", "123"] {
+            let folder = node.run.join("jobs").join(job);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("ledger"), "").unwrap();
+        }
+        let others = keep_charged(&node, 123, 7).unwrap();
+        assert!(!is_any_kept(&node, job));
+        // The first and the last number, and twice the same.
+        for process in [0, 7, u32::MAX] {
+            let kept = [(); 2].map(|()| keep_charged(&node, 12, process).unwrap());
+            let [first, second] = kept;
+            drop(first);
+            assert!(is_any_kept(&node, job));
+            drop(second);
+            assert!(!is_any_kept(&node, job));
+        }
+        drop(others);
     }
 }

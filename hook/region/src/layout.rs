@@ -83,6 +83,14 @@ pub const fn lock_offset(slot: usize) -> u64 {
     (1_u64 << 40).saturating_add(slot as u64)
 }
 
+/// The bytes whose locks say whose memory the supervisor of a pack keeps from the driver's hands, also after the process's end.
+pub const KEPT: core::ops::Range<u64> = 1 << 41..(1 << 41) + (1 << 32);
+
+/// The byte for this process, by its number in the machine's own PID namespace.
+pub const fn kept_offset(process: u32) -> u64 {
+    KEPT.start.saturating_add(process as u64)
+}
+
 /// The ledger, mapped.
 #[derive(Clone, Copy)]
 pub struct Ledger<'a> {

@@ -45,6 +45,8 @@ fn the_file_is_laid_out_as_documented() {
     assert_eq!((size(33), size(usize::MAX)), (size(32), size(32)));
     assert_eq!(lock_offset(0), 1 << 40);
     assert_eq!(lock_offset(SLOTS - 1), (1 << 40) + 1023);
+    assert_eq!(kept_offset(0), 1 << 41);
+    assert_eq!(kept_offset(u32::MAX) + 1, KEPT.end);
 
     let file = Bytes::for_gpus(2);
     let ledger = file.ledger().unwrap();

@@ -4,7 +4,8 @@
 //! can write here. Reading and changing it always ends, whatever it contains, and harms no other job.
 //!
 //! Any process can be killed at any instruction and leaves nothing to repair: see [`GpuLedger::reserve`]. The kernel tells
-//! whether the process behind a slot still lives, by a lock on one byte of the file for each slot ([`lock_offset`]).
+//! whether the process behind a slot still lives, by a lock on one byte of the file for each slot ([`lock_offset`]), and in the same way
+//! whose memory is in use after a process's end ([`kept_offset`]).
 //!
 //! The file, in the machine's own byte order:
 //!
@@ -44,7 +45,7 @@ mod word;
 
 pub use exports::Orphans;
 pub use gpu_ledger::{Full, GpuLedger, Slot, Taken};
-pub use layout::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
+pub use layout::{KEPT, Ledger, MAX_GPUS, SLOTS, kept_offset, lock_offset, size};
 pub use pace::{Pace, Rate};
 pub use record::{RECORDS, Record, key, records};
 

@@ -9,6 +9,7 @@ use super::device::LimitedGpu;
 use super::in_progress::CallGuard;
 use super::oom_log;
 use super::{nvml_usage, orphans, pools, stale};
+use crate::identity::gate;
 use crate::identity::message::{Missing, Request};
 use crate::os;
 
@@ -91,7 +92,11 @@ impl LimitedGpu {
         }
         // Memory of processes that have ended. The driver takes its time to give it back; without limits a program
         // waits for that as well.
-        let deadline = os::milliseconds().saturating_add(LONGEST_WAIT);
+        let longest = match gate::is_packed() {
+            true => LONGEST_WAIT_PACKED,
+            false => LONGEST_WAIT,
+        };
+        let deadline = os::milliseconds().saturating_add(longest);
         loop {
             let is_late = os::milliseconds() > deadline;
             let reaped = self.reap();
@@ -160,6 +165,8 @@ impl LimitedGpu {
 
 /// How many milliseconds the memory of dead processes is waited for.
 const LONGEST_WAIT: u64 = 2000;
+/// The same in a pack, where kernels may go on after their process's end (monitor/src/packs/kept.rs).
+const LONGEST_WAIT_PACKED: u64 = 22_000;
 
 /// How many milliseconds a thread waits until others have looked for room.
 const LONGEST_SEARCH: u64 = 2 * LONGEST_WAIT;

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use softmig_policy::node::identity::{Finding, ProcessRules, job_file};
 use softmig_policy::node::process_view::ProcessView;
-use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
+use softmig_region::{Ledger, MAX_GPUS, SLOTS, kept_offset, lock_offset, size};
 
 use super::allocations::Holdings;
 use super::state::GpuState;
@@ -291,19 +291,22 @@ impl Slot {
                 continue;
             }
             let age = now.saturating_sub(seen);
+            // A pack's supervisor has the driver's files open after a process's end, for the time that its kernels take.
+            let is_kept = file.is_locked(kept_offset(process as u32));
             let settling = match is_gone {
-                true if gate::is_packed() => SETTLING_PACKED,
+                // It says so by the number outside.
+                _ if !os::is_outermost(process) && gate::is_packed() => SETTLING_PACKED,
                 true => SETTLING_GONE,
                 false => SETTLING,
             };
             let is_other = name.swap(process, Ordering::Relaxed) != process;
             // One without a name that was seen that long ago may have been another one.
-            let is_unsure = !is_gone && age > SETTLING.saturating_mul(2);
+            let is_unsure = !is_gone && age > settling.saturating_mul(2);
             let is_new = seen == 0 || is_other || is_unsure;
             if is_new {
                 since.store(now.max(1), Ordering::Relaxed);
             }
-            if is_new || age < settling {
+            if is_new || age < settling || is_kept {
                 reaped.is_waiting = true;
             } else if file.share_byte(lock) == Ok(true) {
                 // A process that wants the slot while it is locked takes another. Several may clear it.
@@ -338,9 +341,8 @@ const SETTLING: u64 = 1000;
 /// already, and 16 ms later in all deaths that were watched.
 const SETTLING_GONE: u64 = 50;
 
-/// The same in a pack, whose supervisor has the driver's files open for 0.15 s more, and closes them one after the other
-/// (monitor/src/packs/kept.rs).
-const SETTLING_PACKED: u64 = 500;
+/// The same in a pack, of one whose files its supervisor may have open: no longer than this (monitor/src/packs/kept.rs).
+const SETTLING_PACKED: u64 = 21_000;
 
 /// The outcome of a look at dead processes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -458,6 +460,16 @@ mod tests {
         dead[1].name.store(gone ^ 2, Ordering::Relaxed);
         assert_eq!(look(), (true, [1; 4]));
         os::nap(SETTLING * 1_050_000);
+        assert_eq!(look(), (false, [0; 4]));
+        // Another that is gone, whose files others keep open.
+        let keeper = open(&path).unwrap();
+        assert_eq!(keeper.lock_byte(kept_offset(gone as u32)), Ok(true));
+        own.ledger.set_process(1, gone);
+        gpu.charge(1, 1);
+        assert_eq!(look(), (true, [1, 0, 0, 0]));
+        os::nap(SETTLING_GONE * 1_050_000);
+        assert_eq!(look(), (true, [1, 0, 0, 0]));
+        drop(keeper);
         assert_eq!(look(), (false, [0; 4]));
     }
 }

@@ -4,12 +4,10 @@
 //! is a fault of all clients (research/packs.md). No call says when they have ended. So the daemon counts the time that the pack had the
 //! GPU, and says when it was enough.
 
-use softmig_node::packs::leftover;
 use softmig_rm::{Files, has_control};
 
-use std::fs::{File, remove_file};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -35,10 +33,8 @@ const STACK: usize = 64 << 10;
 pub(super) const MOST_CLIENTS: usize = 40;
 
 /// The clients whose files are open here.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// The server's, where files say whose memory is not free yet.
-    folder: PathBuf,
     clients: Vec<Client>,
     ended: Vec<Ended>,
     /// One more reference for each client that has ended, until its files are closed.
@@ -59,6 +55,8 @@ struct Client {
     number: u32,
     job: u32,
     process: OwnedFd,
+    /// As long as this is open, the job is charged for what the process had.
+    charge: File,
     files: Files,
     channels: Vec<Told>,
     /// Whether it ever had some: at its exit CUDA gives them back while kernels run.
@@ -75,16 +73,6 @@ pub(super) struct Left<'a> {
 }
 
 impl Kept {
-    /// Those of the server that has this folder.
-    pub(super) fn new(folder: PathBuf) -> Self {
-        Self {
-            folder,
-            clients: Vec::new(),
-            ended: Vec::new(),
-            open: Arc::default(),
-        }
-    }
-
     /// How many there are, those included whose files are being closed.
     pub(super) fn count(&self) -> usize {
         self.clients.len() + Arc::strong_count(&self.open) - 1
@@ -94,12 +82,18 @@ impl Kept {
         self.clients.iter().any(|it| it.number == number)
     }
 
-    /// Keeps the files of a process of this job.
-    pub(super) fn keep(&mut self, (number, process): (u32, OwnedFd), job: u32, files: Files) {
+    /// Keeps the files of a process of this job, and the job charged for it.
+    pub(super) fn keep(
+        &mut self,
+        (number, process): (u32, OwnedFd),
+        (job, charge): (u32, File),
+        files: Files,
+    ) {
         self.clients.push(Client {
             number,
             job,
             process,
+            charge,
             files,
             channels: Vec::new(),
             had_channels: false,
@@ -145,13 +139,6 @@ impl Kept {
             channels: &it.channels,
         });
         let left: Vec<Left<'_>> = left.collect();
-        for client in &ended {
-            // Before the driver is asked, which takes its time: the epilog looks for it.
-            let mark = leftover(&self.folder, client.job, client.number);
-            if let Err(error) = File::create(&mark) {
-                warn!("{}: {error}", mark.display());
-            }
-        }
         if !left.is_empty() {
             disable(&left);
         }
@@ -172,14 +159,12 @@ impl Kept {
         for client in ended {
             let Client {
                 number,
-                job,
+                charge,
                 files,
                 had_channels,
                 ..
             } = client;
             let (keep, kept) = channel();
-            let mark = leftover(&self.folder, job, number);
-            let its = mark.clone();
             // Who had no channel had no work.
             if had_channels {
                 let since = Instant::now();
@@ -198,14 +183,13 @@ impl Kept {
                 // Nothing is ever sent.
                 let _ = kept.recv();
                 drop(unified);
-                let _ = remove_file(its);
+                drop(charge);
                 drop(counted);
             };
             // Each waits by itself: the driver may take its time.
             let thread = thread::Builder::new().stack_size(STACK);
             if let Err(error) = thread.spawn(close) {
                 warn!("the files of process {number} were closed at once: {error}");
-                let _ = remove_file(mark);
             }
         }
         let surplus = self.ended.len().saturating_sub(MOST_ENDED);
@@ -235,15 +219,22 @@ mod tests {
     use std::process::Command;
     use std::time::Instant;
 
-    /// The files of a process, and what tells when each of both kinds is closed here.
-    fn files() -> (Files, [PipeReader; 2]) {
+    /// What is kept of a process, and what tells when each of both kinds of files, and the charge, is closed here.
+    fn files() -> (Files, File, [PipeReader; 3]) {
         let (control_end, control) = pipe().unwrap();
         let (unified_end, unified) = pipe().unwrap();
+        let (charge_end, charge) = pipe().unwrap();
         let files = Files {
             control: vec![(3, control.into())],
             unified: vec![unified.into()],
         };
-        (files, [control_end, unified_end])
+        let charge = File::from(OwnedFd::from(charge));
+        (files, charge, [control_end, unified_end, charge_end])
+    }
+
+    /// Waits until one of them is closed.
+    fn wait_for(end: &mut PipeReader) {
+        end.read_to_end(&mut Vec::new()).unwrap();
     }
 
     fn process() -> (std::process::Child, OwnedFd) {
@@ -257,11 +248,10 @@ mod tests {
 
     #[test]
     fn the_file_of_control_is_closed_first_and_none_before_the_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut kept = Kept::new(folder.path().into());
+        let mut kept = Kept::default();
         let (mut child, file) = process();
-        let (files, [mut control, mut unified]) = files();
-        kept.keep((child.id(), file), 7, files);
+        let (files, charge, [mut control, mut unified, mut charged]) = files();
+        kept.keep((child.id(), file), (7, charge), files);
         assert!(kept.has(child.id()) && kept.count() == 1);
         let channel = |handle| (7, 70, handle);
         assert!(kept.note_channels(child.id(), vec![channel(1), channel(2)]));
@@ -271,8 +261,6 @@ mod tests {
         assert_eq!(kept.count(), 1);
         child.kill().unwrap();
         child.wait().unwrap();
-        let leftover = leftover(folder.path(), 7, child.id());
-        assert!(!leftover.exists());
         let begun = Instant::now();
         let mut disabled = Vec::new();
         kept.let_go([true].into_iter(), |left| {
@@ -281,34 +269,31 @@ mod tests {
         assert_eq!(disabled, [channel(1), channel(2)]);
         assert!(!kept.has(child.id()), "another may have its number");
         assert_eq!(kept.count(), 1, "its files are open still");
-        // Each is read to its end, which comes when it is closed.
-        let mut text = Vec::new();
-        control.read_to_end(&mut text).unwrap();
+        wait_for(&mut control);
         assert!(begun.elapsed() >= BEFORE_CONTROL);
         thread::sleep(3 * BEFORE_UNIFIED);
         assert_eq!(kept.count(), 1, "its kernels may go on");
-        assert!(leftover.exists());
         kept.note_off(child.id() + 1);
         kept.let_those_go_that_had_time();
         assert_eq!(kept.ended.len(), 1);
         kept.note_off(child.id());
-        unified.read_to_end(&mut text).unwrap();
+        wait_for(&mut unified);
+        wait_for(&mut charged);
         while kept.count() > 0 {
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(!leftover.exists());
     }
 
     /// Some clients with work end, and this happens then: how long their files of unified memory stay open.
     fn time_until_closed(count: u32, then: impl Fn(&mut Kept)) -> Duration {
-        let folder = tempfile::tempdir().unwrap();
-        let mut kept = Kept::new(folder.path().into());
+        let mut kept = Kept::default();
         let mut ends = Vec::new();
         for number in 1..=count {
-            let (files, [_, unified]) = files();
-            kept.keep((number, files.unified[0].try_clone().unwrap()), 7, files);
+            let (files, charge, [_, unified, charged]) = files();
+            let process = files.unified[0].try_clone().unwrap();
+            kept.keep((number, process), (7, charge), files);
             assert!(kept.note_channels(number, vec![(7, 70, number)]));
-            ends.push(unified);
+            ends.extend([unified, charged]);
         }
         let begun = Instant::now();
         kept.let_go(std::iter::repeat_n(true, count as usize), |_| {});
@@ -319,7 +304,7 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         for mut one in ends {
-            one.read_to_end(&mut Vec::new()).unwrap();
+            wait_for(&mut one);
         }
         begun.elapsed()
     }
@@ -339,14 +324,13 @@ mod tests {
 
     #[test]
     fn who_became_another_program_is_let_go() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut kept = Kept::new(folder.path().into());
+        let mut kept = Kept::default();
         let (mut child, file) = process();
-        let (files, [mut control, _unified]) = files();
-        kept.keep((child.id(), file), 7, files);
+        let (files, charge, [mut control, ..]) = files();
+        kept.keep((child.id(), file), (7, charge), files);
         // It has no file of the driver's by that descriptor.
         kept.let_those_go_without_a_use(|_| panic!("its channels are not known"));
-        control.read_to_end(&mut Vec::new()).unwrap();
+        wait_for(&mut control);
         child.kill().unwrap();
         child.wait().unwrap();
     }

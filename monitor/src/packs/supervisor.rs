@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level;
 use softmig_node::events::Event;
 use softmig_node::node::Node;
-use softmig_node::packs::note_fault;
+use softmig_node::packs::{keep_charged, note_fault};
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, Read, pipe};
 use std::os::fd::{AsFd, OwnedFd};
@@ -76,7 +76,7 @@ pub fn supervise(node: &Node, folder: &Path) -> io::Result<()> {
         told,
         said,
         line: Vec::new(),
-        kept: Kept::new(folder.to_owned()),
+        kept: Kept::default(),
         coming: BTreeMap::new(),
         state: State::Serves,
         device: Device::of(gpu),
@@ -324,9 +324,16 @@ impl Supervisor {
         let Some(process) = process.filter(|_| has_entered) else {
             return Answer::NoFiles;
         };
+        let charge = match keep_charged(&self.node, job, number) {
+            Ok(charge) => charge,
+            Err(error) => {
+                warn!("the ledger of job {job}: {error}");
+                return Answer::NoFiles;
+            }
+        };
         match softmig_rm::files_of(process.as_fd(), number) {
             Ok(files) if files.is_complete() => {
-                self.kept.keep((number, process), job, files);
+                self.kept.keep((number, process), (job, charge), files);
                 Answer::Yes
             }
             Ok(_) => Answer::NoFiles,

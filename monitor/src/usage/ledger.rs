@@ -1,27 +1,16 @@
 //! The library's figures of each job's memory, in the job's ledger. The job's user can write there: it is read, and never mapped.
 
-use softmig_node::dir::Dir;
+use softmig_node::folder::ledger;
 use softmig_node::node::Node;
 use softmig_policy::node::job_conf::Uuid;
 use softmig_region::{RECORDS, Record, records};
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 
-/// The file, in the job's folder.
-const LEDGER: &str = "ledger";
-
 /// The records of these jobs; nothing of those without a ledger.
 pub fn read(node: &Node, jobs: impl Iterator<Item = u32>) -> BTreeMap<u32, Vec<Record>> {
-    let folder = || {
-        let run = Dir::open(&node.run, node.owner).ok()??;
-        run.child("jobs").ok()?
-    };
-    let Some(folder) = folder() else {
-        return BTreeMap::new();
-    };
     let of = |job: u32| {
-        let own = folder.child(&job.to_string()).ok()??;
-        let ledger = own.open_file(LEDGER).ok()??;
+        let ledger = ledger(node, job).ok()??;
         let mut head = [0; RECORDS];
         ledger.read_exact_at(&mut head, 0).ok()?;
         Some((job, records(&head).collect()))
@@ -46,7 +35,7 @@ mod tests {
         let jobs = node.run.join("jobs");
         for (job, bytes) in [("7", 4095), ("8", 4096)] {
             std::fs::create_dir_all(jobs.join(job)).unwrap();
-            std::fs::write(jobs.join(job).join(LEDGER), vec![0; bytes]).unwrap();
+            std::fs::write(jobs.join(job).join("ledger"), vec![0; bytes]).unwrap();
         }
         std::fs::create_dir_all(jobs.join("9/ledger")).unwrap();
         std::fs::create_dir_all(jobs.join("10")).unwrap();
