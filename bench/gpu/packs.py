@@ -169,14 +169,32 @@ class Packs:
             mortal.chmod(0o755)
         return mortal
 
-    def dying(self, job, count, ms=20):
-        """So many of it in a job, with work queued, and what each said first."""
+    def dying(self, job, count, ms=20, mib=64):
+        """So many of it in a job, with work queued and so much memory, and what each said first."""
         self.node.preload(True)
-        command = job.command(self.mortal(), "device", "1", ms)
+        command = job.command(self.mortal(), "device", "1", ms, mib)
         several = [subprocess.Popen(command, env=job.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
         said = [one.stdout.readline().strip() for one in several]
         self.node.preload(False)
         return several, said
+
+    def again(self):
+        """A program with most of its job's memory is killed in a kernel, and the next one of the job wants as much: when it has it."""
+        from node import PACKED, Job
+        self.node.set_policy(PACKED)
+        found = []
+        with contextlib.ExitStack() as at_end:
+            beside = self.programs([("busy100us", 8, OTHERS[0])], at_end)
+            beside[0].go()
+            job = Job(self.node, next(self.numbers), 1, 8, user=OTHERS[0])
+            at_end.callback(job.end)
+            for _ in range(6):
+                began = time.monotonic()
+                [one], [said] = self.dying(job, 1, 500, 143155 // 8 * 9 // 10)
+                found.append({"said": said, "seconds": round(time.monotonic() - began, 2), "used_mib": used_mib()})
+                one.kill()
+                one.wait()
+        self.keep("again", found)
 
     def faults(self):
         """A client has a fault of the GPU: what the others' job gets, and when a new client works. And the server's own words."""
@@ -253,10 +271,10 @@ class Packs:
                         survivors = None
                     whole_log = pathlib.Path(f"/var/run/softmig/jobs/{job.number}/log")
                     outside += whole_log.read_text(errors="replace").count("not in its job's pack") if whole_log.exists() else 0
-                    job.end()
                     until = time.monotonic() + 12
-                    while any(left()) and time.monotonic() < until:
+                    while job.has_left() and time.monotonic() < until:
                         time.sleep(0.02)
+                    job.end()
                     if time.monotonic() - begun > 120:
                         break
                 if survivors is not None:
@@ -317,9 +335,8 @@ def end(programs):
         one.talk.end()
 
 
-def left():
-    """What says whose memory is not free yet."""
-    return pathlib.Path("/var/run/softmig/packs").glob("*/*/left-*")
+def used_mib():
+    return int(subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True).stdout)
 
 
 def clients():
@@ -358,18 +375,18 @@ def main():
     )
     if options.report:
         return write_page(options.report)
-    from node import Node
+    from node import PACKED, Node
     from programs import Stage
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     with runner.work_folder() as work, contextlib.ExitStack() as at_end:
         stage = Stage(work, {name for mix in MIXES for name in mix} | {"busy100us", "sync20us", "quarter200us"})
         library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
-        node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
+        node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work, PACKED)
         at_end.callback(node.stop)
         node.start()
         packs = Packs(options, node, stage, work)
-        steps = [("deaths", packs.deaths), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters), ("account", packs.account)]
+        steps = [("deaths", packs.deaths), ("again", packs.again), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters), ("account", packs.account)]
         steps += [(f"mix {number}", lambda number=number: packs.mix(number)) for number in map(int, options.mixes.split(","))]
         steps.append(("launch", packs.launch))
         for name, step in steps:

@@ -94,14 +94,13 @@ impl Arbiter {
         }
         let refusals = Arc::new(Refusals::default());
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let prover = settings.node.clone().map(|node| {
-            let gpus = Arc::clone(&gpus);
-            prover::start(node, settings.clone(), gpus)
-        });
         let packs = settings.node.as_ref();
         let packs = packs.map(|node| Arc::new(Packs::new(node, OWN_PROGRAM)));
+        let mut prover = None;
         if let (Some(packs), Some(node)) = (&packs, &settings.node) {
             keep_packs(packs, node.clone())?;
+            let (gpus, packs) = (Arc::clone(&gpus), Arc::clone(packs));
+            prover = Some(prover::start(node.clone(), settings.clone(), gpus, packs)?);
         }
         let mut server = Server::new(
             (listener, closer),
@@ -116,7 +115,7 @@ impl Arbiter {
             refusals,
             end,
             server,
-            _prover: prover.transpose()?,
+            _prover: prover,
         })
     }
 

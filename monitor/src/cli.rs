@@ -23,13 +23,16 @@ pub struct Cli {
     /// Measure whether steering a GPU has effect, and print the figures: the daemon calls this
     #[arg(long, hide = true, value_name = "UUID")]
     pub prove: Option<String>,
+    /// Measure whether programs of a pack end alone, with the MPS server in this folder: the daemon calls this
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    pub prove_pack: Option<PathBuf>,
     /// Ask the driver through other processes' files: the daemon calls this
     #[arg(long, hide = true)]
     pub borrow: bool,
     /// Have an MPS server in this folder, and keep files of its clients: the daemon calls this
     #[arg(long, hide = true, value_name = "FOLDER")]
     pub pack: Option<PathBuf>,
-    /// Keep a GPU busy as a process of this user: --prove calls this
+    /// Keep a GPU busy as a process of this user: what measures calls this
     #[arg(long, hide = true, value_name = "USER")]
     pub prove_load: Option<u32>,
 }

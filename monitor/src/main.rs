@@ -4,6 +4,7 @@
 
 use anyhow::{Context, ensure};
 use clap::Parser;
+use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use softmig_monitor::Cli;
@@ -51,7 +52,9 @@ fn main() -> ExitCode {
         let done = arbiter::borrow().context("borrowing files");
         done.map(|()| ExitCode::SUCCESS)
     } else if let Some(uuid) = cli.prove {
-        be_outside().and_then(|()| prove(&uuid))
+        be_outside().and_then(|()| prove(|program| softmig_proof::prove(&uuid, program)))
+    } else if let Some(folder) = cli.prove_pack {
+        be_outside().and_then(|()| prove(|program| packs::prove(&folder, program)))
     } else if cli.once {
         be_outside().and_then(|()| once(node, cli.json))
     } else {
@@ -73,10 +76,12 @@ fn be_outside() -> anyhow::Result<()> {
     Ok(softmig_node::whole_node::whole_node()?)
 }
 
-/// Measures whether steering this GPU has effect, in a process that does nothing else.
-fn prove(uuid: &str) -> anyhow::Result<ExitCode> {
+/// Measures something, in a process that does nothing else.
+fn prove<T: Serialize>(
+    measure: impl FnOnce(&Path) -> Result<T, softmig_proof::Trouble>,
+) -> anyhow::Result<ExitCode> {
     softmig_proof::confine().context("giving up rights")?;
-    let outcome = softmig_proof::prove(uuid, Path::new(arbiter::OWN_PROGRAM));
+    let outcome = measure(Path::new(arbiter::OWN_PROGRAM));
     let outcome = outcome.map_err(|trouble| trouble.to_string());
     println!("{}", serde_json::to_string(&outcome)?);
     Ok(ExitCode::SUCCESS)

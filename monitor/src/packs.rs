@@ -4,13 +4,14 @@
 //! queued, all others end. They do not, if its channels are disabled as soon as it has ended, and only then the driver's files are
 //! closed that it had (research/packs.md). So a process of this program, the supervisor (`supervisor`), has these files open as well. There is
 //! one for each pack, which starts NVIDIA's control program and stays when the daemon ends. The daemon asks it by a socket
-//! (`question`), and [`Packs`] starts and ends it.
+//! (`question`), and [`Packs`] starts and ends it. Whether all this has effect is measured first (`proof`).
 //!
 //! A thread closes the files of each client that has ended. Who keeps it waiting has one place less for clients of the same pack.
 
 mod device;
 mod id;
 mod kept;
+mod proof;
 mod question;
 mod registry;
 mod supervisor;
@@ -18,5 +19,6 @@ mod supervisor;
 mod tests;
 
 pub use id::PackId;
+pub use proof::prove;
 pub use registry::{Key, PackMember, Packs, users_in};
 pub use supervisor::supervise;

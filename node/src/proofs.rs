@@ -72,6 +72,10 @@ pub struct Proof {
     /// by a release that did not ask.
     #[serde(default)]
     pub may_release: Option<bool>,
+    /// Whether a program of a pack can be held, and end, without the others; the part in which they could not. `None` where that was not
+    /// measured.
+    #[serde(default)]
+    pub pack: Option<Result<(), Failed>>,
 }
 
 impl Proof {
@@ -106,7 +110,7 @@ impl Proof {
 /// The part that had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
-    /// The step: `open`, `log`, `owner`, `slices`, `hold`, `go_on` or `long`.
+    /// The step: `open`, `log`, `owner`, `slices`, `hold`, `go_on` or `long`; of packs `clients`, `hold`, `end` or `go_on`.
     pub step: String,
     /// The figures that show it.
     pub why: String,

@@ -3,7 +3,6 @@
 use rustix::process::{Signal, set_parent_process_death_signal};
 use softmig_rm::{Channel, Error, Gpu};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::program::Program;
@@ -59,7 +58,8 @@ impl Pair {
         let mut gpu = Gpu::open(id)?;
         // The log begins.
         gpu.switches(&mut Vec::new())?;
-        let start = |user| Program::start(command(uuid, program, user));
+        // Their contexts are their own, and not an MPS server's.
+        let start = |user| Program::load(uuid, program, user, Path::new("/dev/null"));
         let mut first = start(0)?;
         let mut second = start(OTHER)?;
         first.wait()?;
@@ -190,19 +190,6 @@ impl Drop for Pair {
         // The programs end after that.
         let _ = self.gpu.enable(&self.first(), true);
     }
-}
-
-/// One of the programs, on this GPU alone, as this user's.
-fn command(uuid: &str, program: &Path, user: u32) -> Command {
-    let mut command = Command::new(program);
-    command
-        .args(["--prove-load", &user.to_string()])
-        .env("CUDA_VISIBLE_DEVICES", uuid)
-        // No file is kept in a user's home.
-        .env("CUDA_CACHE_DISABLE", "1")
-        // Its context is its own, and not an MPS server's.
-        .env("CUDA_MPS_PIPE_DIRECTORY", "/dev/null");
-    command
 }
 
 /// A UUID's bytes.

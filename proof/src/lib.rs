@@ -31,6 +31,7 @@ mod verdict;
 
 pub use bench::{confine, prove};
 pub use load::run as load;
+pub use program::Program;
 pub use rights::keep_rights_to_borrow;
 pub use steps::{Figures, Outcome};
 pub use trouble::Trouble;

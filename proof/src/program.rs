@@ -1,11 +1,12 @@
-//! One of the programs that keep the GPU busy, from outside. It ends when this is dropped.
+//! A program that keeps the GPU busy, from outside. It ends when this is dropped.
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use softmig_rm::{Channel, Error, Group, set_time_slice, time_slice};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -20,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// A program at work.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     child: Child,
     file: OwnedFd,
     questions: Option<ChildStdin>,
@@ -33,8 +34,23 @@ fn trouble(why: impl std::fmt::Display) -> Trouble {
 }
 
 impl Program {
-    /// Starts one. It is not at work before [`Program::wait`].
-    pub(crate) fn start(mut command: Command) -> Result<Self, Trouble> {
+    /// Starts one on the GPU of this UUID alone, as this user's: `program` is as in [`crate::prove`]. It is a client of the MPS server
+    /// whose folder this is; `/dev/null` for none. It is not at work before [`Program::wait`].
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn load(uuid: &str, program: &Path, user: u32, server: &Path) -> Result<Self, Trouble> {
+        let mut command = Command::new(program);
+        command
+            .args(["--prove-load", &user.to_string()])
+            .env("CUDA_VISIBLE_DEVICES", uuid)
+            // No file is kept in a user's home.
+            .env("CUDA_CACHE_DISABLE", "1")
+            .env("CUDA_MPS_PIPE_DIRECTORY", server);
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Result<Self, Trouble> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(trouble)?;
         let pipes = (child.stdin.take(), child.stdout.take());
@@ -61,29 +77,48 @@ impl Program {
     }
 
     /// Waits until it is at work.
-    pub(crate) fn wait(&mut self) -> Result<(), Trouble> {
+    ///
+    /// # Errors
+    /// It says why it is not, or says nothing.
+    pub fn wait(&mut self) -> Result<(), Trouble> {
         let hello: Hello = self.answer(BEGINNING)?;
         self.channels = hello.channels().map_err(trouble)?;
         Ok(())
     }
 
     /// Its number.
-    pub(crate) fn number(&self) -> u32 {
+    pub fn number(&self) -> u32 {
         self.child.id()
     }
 
+    /// Its pidfd.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Its channels, and the group of each.
+    pub fn grouped_channels(&self) -> &[(Group, Channel)] {
+        &self.channels
+    }
+
     /// Its channels.
-    pub(crate) fn channels(&self) -> Vec<Channel> {
+    pub fn channels(&self) -> Vec<Channel> {
         self.channels.iter().map(|(_, channel)| *channel).collect()
     }
 
     /// Its kernels take so many nanoseconds from now on.
-    pub(crate) fn set_kernel(&mut self, nanos: u64) -> Result<(), Trouble> {
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn set_kernel(&mut self, nanos: u64) -> Result<(), Trouble> {
         self.ask(&nanos.to_string()).map(drop)
     }
 
     /// The count so far.
-    pub(crate) fn work(&mut self) -> Result<u64, Trouble> {
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn work(&mut self) -> Result<u64, Trouble> {
         self.ask("")
     }
 

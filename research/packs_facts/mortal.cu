@@ -1,9 +1,9 @@
 // A program that ends with work queued, told how by a line on standard input.
 //
-//     mortal MEMORY [FILL [MS]]
+//     mortal MEMORY [FILL [MS [MIB]]]
 //
 // MEMORY is where its kernels write: device, pool (cudaMallocAsync), vmm (cuMemCreate), mapped (pages of the host) or managed. Each of
-// its 150 kernels takes 20 ms, or MS. FILL is how many blocks a kernel has for each processor: 2 unless it says otherwise. It says `up`, reads
+// its 150 kernels takes 20 ms, or MS. It has MIB of it, or 64. FILL is how many blocks a kernel has for each processor: 2 unless it says otherwise. It says `up`, reads
 // how it is to end, and does: exit, _exit, crash (an address that it has not), abort, throw (an exception ends it), reset
 // (cudaDeviceReset, then exit), fork (a child stays for 3 s, and it ends), exec (it becomes another program), fault (an illegal
 // address on the GPU). At any other word it waits for a signal.
@@ -58,7 +58,7 @@ int main(int count, char **words) {
     NEED(cudaSetDevice(0));
     NEED(cudaFree(0));
     NEED(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-    size_t bytes = 64 << 20;
+    size_t bytes = (size_t)(count > 4 ? atoi(words[4]) : 64) << 20;
     float *out = (float *)memory(words[1], bytes);
     spin<<<1, 32>>>(10, out, bytes / 4);
     NEED(cudaDeviceSynchronize());

@@ -60,7 +60,7 @@ impl Node {
     fn proofs(&self) -> String {
         let proof = |gpu: &Gpu| {
             format!(
-                r#"{{"gpu":"{}","driver":"{DRIVER}","firmware":"{DRIVER}","module":"open","time":"2026-11-23T12:00:00Z","failed":null,"may_release":true}}"#,
+                r#"{{"gpu":"{}","driver":"{DRIVER}","firmware":"{DRIVER}","module":"open","time":"2026-11-23T12:00:00Z","failed":null,"may_release":true,"pack":{{"Ok":null}}}}"#,
                 gpu.model
             )
         };

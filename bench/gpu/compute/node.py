@@ -1,8 +1,10 @@
 """A node as softmig's installation makes it, and jobs on it as slurmd and the prolog make them."""
 import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import time
 
@@ -43,8 +45,8 @@ def in_a_slice(options, work, number, memory_mib):
 class Node:
     """The files of a node, in this mount namespace alone, and the monitor's daemon."""
 
-    def __init__(self, library, prolog, monitor, work):
-        self.library, self.prolog, self.monitor, self.work = library, prolog, monitor, work
+    def __init__(self, library, prolog, monitor, work, policy=POLICY):
+        self.library, self.prolog, self.monitor, self.work, self.policy = library, prolog, monitor, work, policy
         self.daemon, self.made = None, []
 
     def start(self):
@@ -56,7 +58,7 @@ class Node:
                 self.made.append(folder)
             subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "softmig-bench", folder], check=True)
         (ETC / "node.conf").write_text("SOFTMIG_NODE=enforce\n")
-        self.set_policy(POLICY)
+        self.set_policy(self.policy)
         if self.monitor:
             self.start_monitor()
         return self
@@ -76,10 +78,14 @@ class Node:
         if self.socket() == before:
             print("the monitor has no socket: each job keeps its cap alone", *self.said(), sep="\n  ", flush=True)
         end = time.monotonic() + 60
-        while not MEASURED.exists() and time.monotonic() < end and self.daemon.poll() is None:
+        while not self.is_measured() and time.monotonic() < end and self.daemon.poll() is None:
             time.sleep(0.1)
-        if not MEASURED.exists():
-            print("the monitor has not measured the GPU: each job keeps its cap", *self.said(), sep="\n  ", flush=True)
+        if not self.is_measured():
+            print("the monitor has not measured the GPU: each job keeps its cap, or there are no packs", *self.said(), sep="\n  ", flush=True)
+
+    def is_measured(self):
+        """Whether the GPU can be steered, and have packs where the policy has them, is known."""
+        return MEASURED.exists() and ("pack =" not in self.policy or '"Ok"' in MEASURED.read_text() or '"Err"' in MEASURED.read_text())
 
     def socket(self):
         """Which socket there is, if any."""
@@ -148,6 +154,13 @@ class Job:
     def log(self):
         log = RUN / "jobs" / str(self.number) / "log"
         return log.read_text(errors="replace").splitlines()[:4] if log.exists() else []
+
+    def has_left(self):
+        """Whether its pack's supervisor keeps memory of its programs, by locks on its ledger: of the kernel's F_OFD_GETLK."""
+        form, get, bytes_of_processes = "hhqqi4x", 36, (1 << 41, 1 << 32)
+        with open(RUN / "jobs" / str(self.number) / "ledger", "rb") as ledger:
+            asked = struct.pack(form, fcntl.F_WRLCK, os.SEEK_SET, *bytes_of_processes, 0)
+            return struct.unpack(form, fcntl.fcntl(ledger, get, asked))[0] != fcntl.F_UNLCK
 
     def end(self):
         """As the epilog leaves it: all of the job's processes are gone by then."""

@@ -1,4 +1,4 @@
-//! Finds out which GPUs can be steered: measures each kind of GPU once, when no process is on it.
+//! Finds out which GPUs can be steered, and have packs if the policy asks for them: measures each kind of GPU once, when no process is on it.
 //!
 //! A process of this program's own does it, and two more keep the GPU busy meanwhile. Whatever the driver does to them, this one
 //! does not wait for it. As soon as a process of a job comes to the GPU, they are ended, and it is tried again when the GPU is idle.
@@ -6,12 +6,14 @@
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
+use serde::de::DeserializeOwned;
 use softmig_node::gpu::{Card, installed};
 use softmig_node::node::Node;
-use softmig_node::proofs::{Key, Proof, Proofs};
+use softmig_node::proofs::{Failed, Key, Proof, Proofs};
 use softmig_nvml::{Devices, MigState, explained, is_idle};
+use softmig_policy::config::gpu_types::PackKey;
 use softmig_proof::Outcome;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
@@ -23,6 +25,7 @@ use tracing::{info, warn};
 
 use super::gpus::Gpus;
 use super::settings::{OWN_PROGRAM, Settings};
+use crate::packs::Packs;
 
 /// How often it is seen whether a GPU is to be measured. The driver is asked only then.
 const EVERY: Duration = Duration::from_secs(30);
@@ -33,14 +36,22 @@ const AGAIN: Duration = Duration::from_secs(60);
 const SELDOM: Duration = Duration::from_secs(3600);
 /// How long its end is waited for.
 const ENDING: Duration = Duration::from_secs(5);
+/// The same of a pack's server, which waits for who asked for it.
+const SERVER_ENDING: Duration = Duration::from_secs(20);
 
 /// Measures in a thread of its own, until the sender is dropped.
-pub(super) fn start(node: Node, settings: Settings, gpus: Arc<Gpus>) -> io::Result<Sender<()>> {
+pub(super) fn start(
+    node: Node,
+    settings: Settings,
+    gpus: Arc<Gpus>,
+    packs: Arc<Packs>,
+) -> io::Result<Sender<()>> {
     let (sender, until) = channel();
     let mut prover = Prover {
         node,
         settings,
         gpus,
+        packs,
         later: BTreeMap::new(),
         trouble: None,
         why_not: BTreeMap::new(),
@@ -55,12 +66,31 @@ struct Prover {
     node: Node,
     settings: Settings,
     gpus: Arc<Gpus>,
+    packs: Arc<Packs>,
     /// When to try again what came to nothing, and how long that was.
     later: BTreeMap<Key, (Instant, Duration)>,
     /// The last trouble with all GPUs, so that it is said once.
     trouble: Option<String>,
     /// Why each GPU waits to be measured, by UUID, as it was said.
     why_not: BTreeMap<String, String>,
+}
+
+/// What was measured of a GPU.
+#[derive(Debug, PartialEq)]
+enum Found {
+    /// Whether its scheduler can be steered.
+    Scheduler(Box<Outcome>),
+    /// Whether programs of a pack there end alone.
+    Pack(Result<(), Failed>),
+}
+
+impl Found {
+    fn failed(&self) -> Option<&Failed> {
+        match self {
+            Self::Scheduler(outcome) => outcome.failed.as_ref(),
+            Self::Pack(proved) => proved.as_ref().err(),
+        }
+    }
 }
 
 /// Why nothing is known of a GPU.
@@ -90,9 +120,11 @@ impl Prover {
         }
         let trouble = match Devices::of_this_node() {
             Ok(devices) => {
-                // By now the driver knows their UUIDs.
-                for (key, cards) in self.due() {
-                    self.measure_one(&key, &cards, &devices);
+                // By now the driver knows their UUIDs. Whether there can be packs is measured where the scheduler is known.
+                for _ in 0..2 {
+                    for (key, cards) in self.due() {
+                        self.measure_one(&key, &cards, &devices);
+                    }
                 }
                 None
             }
@@ -110,6 +142,9 @@ impl Prover {
     fn due(&self) -> BTreeMap<Key, Vec<Card>> {
         // A file that cannot be read is made anew.
         let known = Proofs::read(&self.node).unwrap_or_default();
+        let policy = self.node.whole_policy();
+        let wants_packs =
+            policy.is_ok_and(|policy| policy.gpus().any(|gpu| gpu.pack() != PackKey::No));
         let mut due: BTreeMap<Key, Vec<Card>> = BTreeMap::new();
         for card in installed(&self.node.gpus) {
             if let Some(key) = Key::of(&self.node, &card) {
@@ -118,7 +153,8 @@ impl Prover {
         }
         let now = Instant::now();
         due.retain(|key, _| {
-            let is_all = |proof: &Proof| proof.is_of(key) && proof.is_complete();
+            let is_all =
+                |proof: &Proof| is_of_scheduler(proof, key) && !(wants_packs && lacks_pack(proof));
             let is_known = known.find(key).is_some_and(is_all);
             let is_later = self.later.get(key).is_some_and(|(at, _)| *at > now);
             !is_known && !is_later
@@ -142,11 +178,9 @@ impl Prover {
             let is_over = self.gpus.begin_measuring(&uuid);
             let outcome = match is_idle(&uuid) {
                 Ok(true) => {
-                    info!("{uuid}: it is idle, and measured whether its scheduler can be steered");
-                    let prove = || {
-                        let mut command = Command::new(OWN_PROGRAM);
-                        command.args(["--prove", &uuid]).env_remove("NOTIFY_SOCKET");
-                        run(command, LIMIT, &is_over)
+                    let prove = || match self.knows_scheduler(key) {
+                        true => self.prove_pack(&uuid, &is_over).map(Found::Pack),
+                        false => prove(&uuid, &is_over).map(|it| Found::Scheduler(Box::new(it))),
                     };
                     Some(measured(prove, || is_left_idle(&uuid)))
                 }
@@ -170,6 +204,29 @@ impl Prover {
         }
     }
 
+    fn knows_scheduler(&self, key: &Key) -> bool {
+        let known = Proofs::read(&self.node).unwrap_or_default();
+        let proof = known.find(key);
+        proof.is_some_and(|proof| is_of_scheduler(proof, key))
+    }
+
+    /// Measures with a server that no user reaches. It ends as those of packs do that have no job any more.
+    fn prove_pack(&self, uuid: &str, is_over: &AtomicBool) -> Result<Result<(), Failed>, Unknown> {
+        info!("{uuid}: it is idle, and measured whether programs of a pack there end alone");
+        let key = (uuid.to_owned(), "proof".to_owned());
+        let nobody = || Ok(BTreeSet::new());
+        let folder = self.packs.enter(&key, std::process::id(), nobody);
+        let folder = folder.map_err(|error| Unknown::Trouble(format!("no MPS server: {error}")))?;
+        let mut command = own();
+        command.arg("--prove-pack").arg(&folder);
+        let proved = run(command, LIMIT, is_over)?;
+        let end = Instant::now() + SERVER_ENDING;
+        while folder.exists() && !is_over.load(SeqCst) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(proved)
+    }
+
     /// Says why a GPU waits to be measured, once for each reason.
     fn say_why_not(&mut self, uuid: &str, why: String) {
         if self.why_not.get(uuid) != Some(&why) {
@@ -178,18 +235,25 @@ impl Prover {
         }
     }
 
-    fn tell(&mut self, key: &Key, uuid: &str, outcome: Result<Outcome, Unknown>) {
-        match outcome {
-            Ok(outcome) => {
-                info!("{uuid}: measured: {outcome:?}");
-                match &outcome.failed {
-                    None => info!("{uuid}: its scheduler can be steered"),
-                    Some(it) => warn!(
-                        "{uuid}: its scheduler cannot be steered, and each job keeps its own cap: {} ({})",
-                        it.why, it.step
+    fn tell(&mut self, key: &Key, uuid: &str, found: Result<Found, Unknown>) {
+        match found {
+            Ok(found) => {
+                info!("{uuid}: measured: {found:?}");
+                let (can, cannot) = match found {
+                    Found::Scheduler(_) => (
+                        "its scheduler can be steered",
+                        "its scheduler cannot be steered, and each job keeps its own cap",
                     ),
+                    Found::Pack(_) => (
+                        "it can have packs",
+                        "it cannot have packs, and slices have it in turns",
+                    ),
+                };
+                match found.failed() {
+                    None => info!("{uuid}: {can}"),
+                    Some(it) => warn!("{uuid}: {cannot}: {} ({})", it.why, it.step),
                 }
-                if let Err(why) = self.keep(key, outcome) {
+                if let Err(why) = self.keep(key, found) {
                     warn!("{uuid}: what was measured is not kept: {why}");
                     self.try_later(key);
                 }
@@ -212,27 +276,29 @@ impl Prover {
         known.find(key).is_some()
     }
 
-    fn keep(&self, key: &Key, outcome: Outcome) -> Result<(), String> {
+    fn keep(&self, key: &Key, found: Found) -> Result<(), String> {
         let mut all = Proofs::read(&self.node).unwrap_or_default();
-        // A GPU that can be steered is measured anew for what its proof does not tell.
-        let before = all
-            .find(key)
-            .filter(|it| it.is_of(key) && it.failed.is_none());
-        if let (Some(before), true) = (before.cloned(), outcome.failed.is_some()) {
-            let proof = Proof {
+        let before = all.find(key).filter(|it| it.is_of(key));
+        let before = before.cloned().unwrap_or_default();
+        let is_known = !before.time.is_empty() && before.failed.is_none();
+        let proof = match found {
+            Found::Pack(pack) => Proof {
+                pack: Some(pack),
+                ..before
+            },
+            // A GPU that can be steered is measured anew for what its proof does not tell.
+            Found::Scheduler(outcome) if is_known && outcome.failed.is_some() => Proof {
                 may_release: Some(false),
                 ..before
-            };
-            all.add(key, proof);
-            return all.keep(&self.node).map_err(|error| error.to_string());
-        }
-        let proof = Proof {
-            time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            failed: outcome.failed,
-            slice_us: outcome.slice_us,
-            change_us: outcome.change_us,
-            may_release: Some(outcome.may_release),
-            ..Proof::default()
+            },
+            Found::Scheduler(outcome) => Proof {
+                time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+                failed: outcome.failed,
+                slice_us: outcome.slice_us,
+                change_us: outcome.change_us,
+                may_release: Some(outcome.may_release),
+                ..before
+            },
         };
         all.add(key, proof);
         all.keep(&self.node).map_err(|error| error.to_string())
@@ -247,14 +313,38 @@ impl Prover {
     }
 }
 
+/// Whether a proof tells all of the scheduler that is measured now.
+fn is_of_scheduler(proof: &Proof, key: &Key) -> bool {
+    proof.is_of(key) && proof.is_complete()
+}
+
+/// Whether a proof does not tell of packs, which only GPUs have that are steered.
+fn lacks_pack(proof: &Proof) -> bool {
+    proof.failed.is_none() && proof.pack.is_none()
+}
+
+/// This program, which measures and is not the unit's.
+fn own() -> Command {
+    let mut command = Command::new(OWN_PROGRAM);
+    command.env_remove("NOTIFY_SOCKET");
+    command
+}
+
+fn prove(uuid: &str, is_over: &AtomicBool) -> Result<Outcome, Unknown> {
+    info!("{uuid}: it is idle, and measured whether its scheduler can be steered");
+    let mut command = own();
+    command.args(["--prove", uuid]);
+    run(command, LIMIT, is_over)
+}
+
 /// What is measured. A failure is kept for all GPUs of the kind: so it has to be seen twice, each time on a GPU that nobody else uses.
 fn measured(
-    prove: impl Fn() -> Result<Outcome, Unknown>,
+    prove: impl Fn() -> Result<Found, Unknown>,
     is_idle: impl Fn() -> bool,
-) -> Result<Outcome, Unknown> {
-    let mut outcome = prove()?;
+) -> Result<Found, Unknown> {
+    let mut found = prove()?;
     for is_last in [false, true] {
-        let Some(failed) = &outcome.failed else {
+        let Some(failed) = found.failed() else {
             break;
         };
         if !is_idle() {
@@ -262,10 +352,10 @@ fn measured(
             return Err(Unknown::Trouble(why));
         }
         if !is_last {
-            outcome = prove()?;
+            found = prove()?;
         }
     }
-    Ok(outcome)
+    Ok(found)
 }
 
 /// Whether a GPU is idle after it was measured. The driver may list processes for a moment that have ended.
@@ -281,7 +371,11 @@ fn is_left_idle(uuid: &str) -> bool {
 }
 
 /// The outcome that a program prints, if it does so in this time and before `is_over`.
-fn run(mut command: Command, limit: Duration, is_over: &AtomicBool) -> Result<Outcome, Unknown> {
+fn run<T: DeserializeOwned>(
+    mut command: Command,
+    limit: Duration,
+    is_over: &AtomicBool,
+) -> Result<T, Unknown> {
     /// How often it is seen whether a process has come.
     const STEP: Timespec = Timespec {
         tv_sec: 0,
@@ -334,14 +428,14 @@ fn run(mut command: Command, limit: Duration, is_over: &AtomicBool) -> Result<Ou
 }
 
 /// What a program has printed that has ended.
-fn told(child: &mut Child) -> Result<Outcome, String> {
+fn told<T: DeserializeOwned>(child: &mut Child) -> Result<T, String> {
     let status = child.wait().map_err(|error| error.to_string())?;
     let mut text = String::new();
     if let Some(mut out) = child.stdout.take() {
         out.read_to_string(&mut text)
             .map_err(|error| error.to_string())?;
     }
-    let told: Result<Outcome, String> = serde_json::from_str(&text)
+    let told: Result<T, String> = serde_json::from_str(&text)
         .map_err(|error| format!("the process that measures it ended with {status}: {error}"))?;
     told
 }
@@ -379,12 +473,15 @@ mod tests {
 
     #[test]
     fn a_failure_counts_if_it_is_seen_twice_and_nobody_has_come() {
-        let outcome = |failed: bool| Outcome {
-            failed: failed.then(|| softmig_node::proofs::Failed {
+        let outcome = |failed: bool| {
+            let failed = failed.then(|| Failed {
                 step: "hold".into(),
                 why: "it is not held".into(),
-            }),
-            ..Outcome::default()
+            });
+            Found::Scheduler(Box::new(Outcome {
+                failed,
+                ..Outcome::default()
+            }))
         };
         // Whether each measurement fails, whether the GPU is idle after each, and what is kept.
         for (fails, idle, kept) in [

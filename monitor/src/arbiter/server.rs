@@ -248,11 +248,12 @@ impl Server {
         let authorizer = Arc::clone(&self.authorizer);
         let serve = move |connection: &Connection| {
             let socket = &connection.socket;
-            // Where a GPU is not steered, a pack could not be kept to its share.
+            // Where a GPU is not steered, a pack could not be kept to its share. Where its programs do not end alone, there is none.
             let gpu = gpus.get_or_start(packed.gpu, &settings);
             let is_steered = gpu.is_ok_and(|gpu| gpu.is_steered());
+            let may_pack = is_steered && settings.may_pack(packed.gpu);
             let process = connection.process.as_ref().ok().and_then(Pidfd::file);
-            let Some(process) = process.filter(|_| is_steered) else {
+            let Some(process) = process.filter(|_| may_pack) else {
                 return drop(answer(socket, Err(Errno::NOSYS)));
             };
             let key = packed.key();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use softmig_node::gpu::installed;
 use softmig_node::node::Node;
-use softmig_node::proofs::{Key, Proofs};
+use softmig_node::proofs::{Key, Proof, Proofs};
 
 use crate::gate::Keeper;
 use crate::schedule::shares::DEFAULT_SLICE_US;
@@ -38,7 +38,25 @@ impl Settings {
         self.socket.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Whether this GPU is to be steered, by what was measured of its kind.
+    /// What was measured of this GPU's kind.
+    fn proof(node: &Node, id: GpuId) -> Result<Proof, String> {
+        let name = uuid(id);
+        let mut cards = installed(&node.gpus).into_iter();
+        let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name));
+        let card = card.ok_or("the driver lists no GPU of this UUID")?;
+        let key = Key::of(node, &card).ok_or("the driver's version is not known")?;
+        let proofs = Proofs::read(node)?;
+        let proof = proofs.find(&key).cloned();
+        proof.ok_or_else(|| UNPROVED.into())
+    }
+
+    /// Whether this GPU may have packs, by the same.
+    pub(super) fn may_pack(&self, id: GpuId) -> bool {
+        let proof = self.node.as_ref().map(|node| Self::proof(node, id));
+        proof.is_none_or(|proof| proof.is_ok_and(|it| it.pack == Some(Ok(()))))
+    }
+
+    /// Whether this GPU is to be steered, by the same.
     pub(super) fn standing(&self, id: GpuId) -> Standing {
         let Some(node) = &self.node else {
             return Ok(Proved {
@@ -46,13 +64,7 @@ impl Settings {
                 may_release: true,
             });
         };
-        let name = uuid(id);
-        let mut cards = installed(&node.gpus).into_iter();
-        let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name));
-        let card = card.ok_or("the driver lists no GPU of this UUID")?;
-        let key = Key::of(node, &card).ok_or("the driver's version is not known")?;
-        let proofs = Proofs::read(node)?;
-        let proof = proofs.find(&key).ok_or(UNPROVED)?;
+        let proof = Self::proof(node, id)?;
         match &proof.failed {
             None => Ok(Proved {
                 slice_us: proof.slice_us.unwrap_or(DEFAULT_SLICE_US),

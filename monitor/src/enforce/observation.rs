@@ -63,6 +63,8 @@ pub enum Seat {
     Excused,
     /// It has none, and root's library is in it, which asks for one once the process's context is made.
     Expected,
+    /// It has none, and is an MPS server that its job has started: its clients work by it, and they have seats.
+    OfClients,
     /// It has none, and did not ask.
     None,
 }

@@ -26,6 +26,8 @@ const FIRST_USER: u32 = 1000;
 
 /// The control daemon's path in NVIDIA's package. The daemon starts MPS servers, each as the user whom it serves.
 const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
+/// The server's own.
+const MPS_SERVER: &str = "/usr/bin/nvidia-cuda-mps-server";
 /// The beginning of a server's name, as the kernel cuts it.
 const MPS_NAME: &str = "nvidia-cuda-mps";
 
@@ -110,6 +112,8 @@ impl Snapshot<'_> {
                 Seat::Given
             } else if !is_judged || !is_late {
                 Seat::Excused
+            } else if self.is_mps_server(uid, pid) {
+                Seat::OfClients
             } else if !self.has_library(uid, pid) {
                 Seat::None
             } else if self.seats.refused.contains(&pid) {
@@ -183,6 +187,22 @@ impl Snapshot<'_> {
         let library = Arc::clone(self.library);
         let is_in = within_a_moment(uid, pid, move || library.is_in(pid));
         is_in.and_then(Result::ok).unwrap_or(true)
+    }
+
+    /// Whether a process runs NVIDIA's server. What else a user may have put into it is left to the rules of time and memory.
+    fn is_mps_server(&self, uid: u32, pid: u32) -> bool {
+        let is_named = |name: &str| name.starts_with(MPS_NAME);
+        let owner = self.sample.owners.get(&pid);
+        let has_name = matches!(owner, Some(Owner::Process { name, .. }) if is_named(name));
+        let own = self.proc.join(pid.to_string()).join("exe");
+        has_name && Instant::now() < self.until && {
+            // The file may be of a user's own file system.
+            let is_one = within_a_moment(uid, pid, move || {
+                let own = program(&own);
+                own.is_some() && own == program(Path::new(MPS_SERVER))
+            });
+            is_one.unwrap_or(false)
+        }
     }
 
     fn processes(
@@ -285,15 +305,17 @@ pub fn is_sites_mps_server(proc: &Path, pid: u32) -> bool {
         status_line(&status, "PPid:")?.parse::<u32>().ok()
     };
     let is_roots = |pid: u32| matches!(user_and_place(proc, pid), Ok((0, _)));
-    let program = |path: &Path| {
-        let file = std::fs::metadata(path).ok()?;
-        Some((file.dev(), file.ino()))
-    };
     let Some(parent) = parent().filter(|&parent| is_roots(parent)) else {
         return false;
     };
     let runs = program(&proc.join(parent.to_string()).join("exe"));
     runs.is_some() && runs == program(Path::new(MPS_CONTROL))
+}
+
+/// The file that is behind a path.
+fn program(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 /// When a process began, in clock ticks since the machine's start.

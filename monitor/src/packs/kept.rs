@@ -55,8 +55,8 @@ struct Client {
     number: u32,
     job: u32,
     process: OwnedFd,
-    /// As long as this is open, the job is charged for what the process had.
-    charge: File,
+    /// As long as this is open, the job is charged for what the process had; `None` for a process of no job.
+    charge: Option<File>,
     files: Files,
     channels: Vec<Told>,
     /// Whether it ever had some: at its exit CUDA gives them back while kernels run.
@@ -86,7 +86,7 @@ impl Kept {
     pub(super) fn keep(
         &mut self,
         (number, process): (u32, OwnedFd),
-        (job, charge): (u32, File),
+        (job, charge): (u32, Option<File>),
         files: Files,
     ) {
         self.clients.push(Client {
@@ -251,7 +251,7 @@ mod tests {
         let mut kept = Kept::default();
         let (mut child, file) = process();
         let (files, charge, [mut control, mut unified, mut charged]) = files();
-        kept.keep((child.id(), file), (7, charge), files);
+        kept.keep((child.id(), file), (7, Some(charge)), files);
         assert!(kept.has(child.id()) && kept.count() == 1);
         let channel = |handle| (7, 70, handle);
         assert!(kept.note_channels(child.id(), vec![channel(1), channel(2)]));
@@ -291,7 +291,7 @@ mod tests {
         for number in 1..=count {
             let (files, charge, [_, unified, charged]) = files();
             let process = files.unified[0].try_clone().unwrap();
-            kept.keep((number, process), (7, charge), files);
+            kept.keep((number, process), (7, Some(charge)), files);
             assert!(kept.note_channels(number, vec![(7, 70, number)]));
             ends.extend([unified, charged]);
         }
@@ -327,7 +327,7 @@ mod tests {
         let mut kept = Kept::default();
         let (mut child, file) = process();
         let (files, charge, [mut control, ..]) = files();
-        kept.keep((child.id(), file), (7, charge), files);
+        kept.keep((child.id(), file), (7, Some(charge)), files);
         // It has no file of the driver's by that descriptor.
         kept.let_those_go_without_a_use(|_| panic!("its channels are not known"));
         wait_for(&mut control);

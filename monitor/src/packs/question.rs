@@ -25,7 +25,7 @@ const LONGEST: usize = 64 << 10;
 pub(super) enum Question {
     /// Whether a process may become a client.
     Enter(u32),
-    /// To keep the files of a client, which is of this job. The process's pidfd comes along.
+    /// To keep the files of a client, which is of this job, or for 0 of none. The process's pidfd comes along.
     Keep(u32, u32),
     /// A client's channels, each by the driver's client, its group and its handle: these are all that it has.
     Channels(u32, Vec<(u32, u32, u32)>),

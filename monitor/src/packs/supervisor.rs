@@ -324,7 +324,8 @@ impl Supervisor {
         let Some(process) = process.filter(|_| has_entered) else {
             return Answer::NoFiles;
         };
-        let charge = match keep_charged(&self.node, job, number) {
+        let charge = (job != 0).then(|| keep_charged(&self.node, job, number));
+        let charge = match charge.transpose() {
             Ok(charge) => charge,
             Err(error) => {
                 warn!("the ledger of job {job}: {error}");

@@ -491,6 +491,30 @@ fn who_has_more_time_than_its_share_and_cannot_be_held_is_ended() {
 }
 
 #[test]
+fn a_jobs_own_mps_server_needs_no_seat_and_is_held_to_time_and_memory() {
+    let server = Process {
+        seat: Seat::OfClients,
+        ..escaped(2, 100)
+    };
+    assert_eq!(
+        thrice(&all(), &slice(12, vec![escaped(2, 100)])),
+        [(Rule::Seat, vec![2])]
+    );
+    assert_eq!(
+        thrice(&all(), &slice(12, vec![process(1, 100), server])),
+        []
+    );
+    let excess = Process {
+        is_excess: true,
+        ..server
+    };
+    assert_eq!(
+        thrice(&all(), &slice(12, vec![excess])),
+        [(Rule::Time, vec![2])]
+    );
+}
+
+#[test]
 fn only_who_is_still_there_for_the_same_reason_is_confirmed() {
     let mut evaluator = Evaluator::default();
     let none = BTreeSet::new();

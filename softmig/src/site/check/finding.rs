@@ -177,6 +177,8 @@ codes! {
     DeviceMemorySmaller Warn "DEVICE_MEMORY_SMALLER",
     DeviceGate Warn "DEVICE_GATE",
     PackProgram Warn "PACK_PROGRAM",
+    PackNoEffect Warn "PACK_NO_EFFECT",
+    PackProved Info "PACK_PROVED",
     NvmlMemory Error "NVML_MEMORY",
     NvmlGpus Error "NVML_GPUS",
     SchedulerNoEffect Warn "SCHEDULER_NO_EFFECT",

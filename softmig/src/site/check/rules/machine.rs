@@ -37,7 +37,7 @@ pub(crate) fn check(
     if policy.node().device_gate {
         found.extend(gate(&machine.gate));
     }
-    found.extend(packs(policy, machine));
+    packs(policy, machine, &mut found);
     match &machine.nvml {
         Err(why) => found.push(Finding::skip("NVML", why)),
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
@@ -180,17 +180,43 @@ fn gate(gate: &DeviceGate) -> Option<Finding> {
 }
 
 /// Whether jobs can be packed where the policy says so.
-fn packs(policy: &Policy, machine: &Machine) -> Option<Finding> {
-    let packed = policy.gpus().find(|gpu| gpu.pack() != PackKey::No)?;
+fn packs(policy: &Policy, machine: &Machine, found: &mut Vec<Finding>) {
+    let Some(packed) = policy.gpus().find(|gpu| gpu.pack() != PackKey::No) else {
+        return;
+    };
     if machine.has_mps {
-        return None;
+        return found.extend(machine.models.iter().filter_map(pack));
     }
-    Some(Finding::new(
+    found.push(Finding::new(
         Code::PackProgram,
         format!("[gpu.{}]", packed.name()),
         "it has pack, and nvidia-cuda-mps-control is not in /usr/bin: slices have the GPU in turns",
         "install the package of NVIDIA's driver that has it, or omit pack",
-    ))
+    ));
+}
+
+/// Whether the GPUs of a model that can be steered can have packs.
+fn pack(model: &Model) -> Option<Finding> {
+    let proof = model.known.as_ref().ok()?;
+    let proof = Some(proof).filter(|proof| proof.failed.is_none())?;
+    let (name, driver) = (&model.name, &proof.driver);
+    Some(match &proof.pack {
+        Some(Ok(())) => {
+            let what = format!("it can have packs: their programs end alone with driver {driver}");
+            Finding::new(Code::PackProved, name, what, "")
+        }
+        Some(Err(failed)) => {
+            let why = &failed.why;
+            let what =
+                format!("it has no packs, and slices have it in turns: with driver {driver} {why}");
+            let remedy = "omit pack from policy.toml for this type, or try another driver";
+            Finding::new(Code::PackNoEffect, name, what, remedy)
+        }
+        None => {
+            let why = "not measured yet: softmig-monitor does it when no process is on such a GPU. Until then there are none";
+            Finding::skip(format!("packs on {name}"), why)
+        }
+    })
 }
 
 /// Whether jobs can share the GPUs of a model by their own scheduler.

@@ -101,7 +101,10 @@ fn library() -> Vec<Example> {
             Code::NotLookedAt,
             gate(DeviceGate::Unknown("only root can see it".into())),
         ),
-        (Code::PackProgram, without_mps()),
+        (Code::PackProgram, with_packs(false, None)),
+        (Code::PackProved, with_packs(true, Some(Ok(())))),
+        (Code::PackNoEffect, with_packs(true, Some(Err(ended())))),
+        (Code::NotLookedAt, with_packs(true, None)),
         (Code::RunFolder, found(|node| node.shares_run = true)),
         (
             Code::LoaderOther,
@@ -121,12 +124,26 @@ fn library() -> Vec<Example> {
     ]
 }
 
-/// A policy with packs, on a node that cannot have them.
-fn without_mps() -> Vec<Finding> {
+fn ended() -> Failed {
+    Failed {
+        step: "end".into(),
+        why: "one of three was killed, and another ended with it".into(),
+    }
+}
+
+/// A policy with packs, on a node with NVIDIA's program or without, of which this was measured.
+fn with_packs(has_mps: bool, pack: Option<Result<(), Failed>>) -> Vec<Finding> {
     let packed = format!("{GPUS}pack = \"user\"\n");
+    let known = Ok(Proof {
+        driver: "580.159.04".into(),
+        pack,
+        ..Proof::default()
+    });
+    let name = "NVIDIA L40S".into();
     let node = Machine {
         gate: DeviceGate::Set,
-        has_mps: false,
+        has_mps,
+        models: vec![Model { name, known }],
         ..machine()
     };
     rules::machine(
