@@ -8,6 +8,7 @@
 As root, in a mount namespace of its own, like chain.py, with PyTorch. The scripts of the jobs have no word of packs. Writes
 FOLDER/gpu-sweep.json and gpu-sweep.log. The last form makes the page.
 """
+import contextlib
 import json
 import pathlib
 import re
@@ -32,14 +33,14 @@ TOO_MUCH_MIB = 300_000
 class Sweep:
     def __init__(self, out, place, cancels):
         from machine import machine
-        from place import POLICY, sh
+        from place import NAME, POLICY, sh
         from slurm import Monitor, Slurm
         self.found, self.file, self.sh, self.cancelled = {"machine": machine()}, out / "gpu-sweep.json", sh, cancels
         self.work, self.folder, self.policy = place.work, place.work / "jobs", POLICY
         self.folder.mkdir()
         self.folder.chmod(0o1777)
         shutil.copy(HERE / "sweep/work.py", self.work)
-        self.monitor, self.slurm = None, Slurm(self.work)
+        self.user, self.monitor, self.slurm = NAME, None, Slurm(self.work)
         self.type = self.slurm.type
         # The measurement of packs comes with the first one.
         self.set_packs("user")
@@ -90,6 +91,10 @@ class Sweep:
 
     def end(self):
         from slurm import stop
+        # Servers stay when the daemon is stopped, and end some seconds after their last job.
+        self.sh("scancel", "-u", self.user, check=False)
+        with contextlib.suppress(RuntimeError):
+            self.wait("the servers' end", lambda: not list(pathlib.Path("/run/softmig/packs").glob("*/*/supervisor")), 30)
         return stop(self.slurm, self.monitor, sorted(self.folder.glob("*.txt"))[-4:], 20000, 4000)
 
     def cancel(self, *jobs):

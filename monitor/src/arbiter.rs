@@ -49,7 +49,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softmig_node::node::Node;
 use softmig_policy::node::job_conf::JobConf;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -59,7 +59,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::jobs::confs::Confs;
-use crate::packs::{Packs, users_in};
+use crate::packs::{PROOF, Packs, users_in};
 use crate::schedule::Job;
 use closer::Closer;
 use gpu::{Gpu, spawn};
@@ -162,6 +162,9 @@ fn keep_packs(packs: &Arc<Packs>, node: Node) -> io::Result<()> {
                 all.ok()
             });
             packs.round(|key| {
+                if key.1 == PROOF {
+                    return Ok(BTreeSet::new());
+                }
                 let confs = confs.as_ref().ok_or(Errno::AGAIN)?;
                 Ok(users_in(key, confs.iter().copied()))
             });

@@ -19,6 +19,6 @@ mod supervisor;
 mod tests;
 
 pub use id::PackId;
-pub use proof::prove;
+pub use proof::{PROOF, prove};
 pub use registry::{Key, PackMember, Packs, users_in};
 pub use supervisor::supervise;

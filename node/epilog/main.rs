@@ -18,6 +18,7 @@ mod sweep;
 use delivery::Delivery;
 use end::{Ended, end};
 use softmig_node::events::Event;
+use softmig_node::folder::ledger;
 use softmig_node::job::Job;
 use softmig_node::node::{Node, set_umask};
 use softmig_node::packs;
@@ -25,6 +26,7 @@ use softmig_node::report;
 use softmig_node::slurmctld::{AskError, Commands};
 use softmig_node::usage_file;
 use softmig_usage as usage;
+use std::fs::File;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -49,6 +51,8 @@ fn main() -> ExitCode {
     let commands = Commands::of_parent(job.slurm_conf.clone());
     // The monitor forgets the job once its conf is gone.
     let left = summary::leave(&node, &job, commands.as_ref());
+    // Its name is gone with the job.
+    let ledger = ledger(&node, job.id.get()).ok().flatten();
     let ended = end(&node, &job);
     if matches!(ended, Ok(Ended::Cleared { .. })) {
         // If the event cannot be written, the job ends as usual.
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         );
     }
     let (id, uid) = (job.id, job.uid);
+    let is_cleared = matches!(ended, Ok(Ended::Cleared { .. }));
     match ended {
         Ok(Ended::Nothing) => {}
         Ok(Ended::Late) => info!(
@@ -86,7 +91,7 @@ fn main() -> ExitCode {
             uid, "job={id} uid={uid} admin_comment=no: {error}"
         );
     }
-    if !wait_for_memory(&node, &job) {
+    if is_cleared && !ledger.is_none_or(|ledger| has_free_memory(&ledger)) {
         warn!(
             job = id.get(),
             "job={id} memory=not_free: the time for the kernels of a program that has ended is not over"
@@ -102,11 +107,11 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Waits until the memory is free that programs in a pack left on the GPU: the next job may have all of its own. Whether it is.
-fn wait_for_memory(node: &Node, job: &Job) -> bool {
+/// Waits until the memory is free that programs in a pack left on the GPU, for some time: the next job may have all of its own.
+fn has_free_memory(ledger: &File) -> bool {
     const LONGEST: Duration = Duration::from_secs(10);
     let begun = Instant::now();
-    while packs::is_any_kept(node, job.id) {
+    while packs::is_any_charged(ledger) {
         if begun.elapsed() > LONGEST {
             return false;
         }

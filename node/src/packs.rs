@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::folder::ledger;
-use crate::job::JobId;
 use crate::node::Node;
 
 /// The folder of all packs in the run folder.
@@ -24,7 +23,7 @@ pub fn folder(node: &Node) -> PathBuf {
     node.run.join(FOLDER)
 }
 
-/// How many faults of a GPU ended all programs of a pack there, since the node started; `None` where there never was a pack.
+/// How many faults of a GPU ended all programs of a pack there, since the node started; `None` where there never was a server.
 pub fn faults(node: &Node, gpu: &str) -> Option<u64> {
     let folder = folder(node).join(gpu);
     folder.is_dir().then(|| {
@@ -44,8 +43,7 @@ pub fn note_fault(folder: &Path) -> io::Result<()> {
     file.write_all(b"\n")
 }
 
-/// Says, until the file that is returned is closed, that what this process of the job has of the GPU's memory is in use, also after
-/// its end.
+/// Notes that the GPU's memory that this process of the job has is in use, also after its end: until the file that is returned is closed.
 ///
 /// # Errors
 /// The system's, and if the job has no ledger.
@@ -57,13 +55,10 @@ pub fn keep_charged(node: &Node, job: u32, process: u32) -> io::Result<File> {
     Ok(ledger)
 }
 
-/// Whether memory that any process of the job had is in use.
-pub fn is_any_kept(node: &Node, job: JobId) -> bool {
-    let Ok(Some(ledger)) = ledger(node, job.get()) else {
-        return false;
-    };
+/// Whether that is noted of any process of the job whose ledger this is. The ledger's name may be gone by then.
+pub fn is_any_charged(ledger: &File) -> bool {
     let mut region = region(KEPT, F_WRLCK);
-    let is_known = fcntl(&ledger, F_OFD_GETLK(&mut region)).is_ok();
+    let is_known = fcntl(ledger, F_OFD_GETLK(&mut region)).is_ok();
     is_known && i32::from(region.l_type) != F_UNLCK
 }
 
@@ -101,24 +96,30 @@ mod tests {
         let site = tempfile::tempdir().unwrap();
         let owner = rustix::process::getuid().as_raw();
         let node = Node::in_folder(site.path(), owner);
-        let job = JobId::parse("12").unwrap();
-        assert!(keep_charged(&node, 12, 7).is_err() && !is_any_kept(&node, job));
+        assert!(keep_charged(&node, 12, 7).is_err());
         for job in ["12", "123"] {
             let folder = node.run.join("jobs").join(job);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("ledger"), "").unwrap();
         }
         let others = keep_charged(&node, 123, 7).unwrap();
-        assert!(!is_any_kept(&node, job));
+        let own = ledger(&node, 12).unwrap().unwrap();
+        assert!(!is_any_charged(&own));
         // The first and the last number, and twice the same.
         for process in [0, 7, u32::MAX] {
             let kept = [(); 2].map(|()| keep_charged(&node, 12, process).unwrap());
             let [first, second] = kept;
             drop(first);
-            assert!(is_any_kept(&node, job));
+            assert!(is_any_charged(&own));
             drop(second);
-            assert!(!is_any_kept(&node, job));
+            assert!(!is_any_charged(&own));
         }
         drop(others);
+        // The epilog removes the job's files, and then waits.
+        let kept = keep_charged(&node, 12, 7).unwrap();
+        fs::remove_dir_all(node.run.join("jobs")).unwrap();
+        assert!(is_any_charged(&own));
+        drop(kept);
+        assert!(!is_any_charged(&own));
     }
 }

@@ -8,8 +8,8 @@ use softmig_region::Taken;
 use super::device::LimitedGpu;
 use super::in_progress::CallGuard;
 use super::oom_log;
+use super::slot::longest_wait;
 use super::{nvml_usage, orphans, pools, stale};
-use crate::identity::gate;
 use crate::identity::message::{Missing, Request};
 use crate::os;
 
@@ -84,19 +84,17 @@ impl LimitedGpu {
     #[cold]
     fn find_room(&self, call: &CallGuard, units: u32, function: &CStr) -> bool {
         let _errno = os::Errno::save();
-        // One thread at a time: what is found to be held no more is given back only while no other call is under way.
-        let _searching = call.pause(|| self.state().searching.hold_within(LONGEST_SEARCH));
+        // One thread at a time: what is found to be held no more is given back only while no other call is under way. Each waits until
+        // others have looked for room.
+        let longest = longest_wait().saturating_mul(2);
+        let _searching = call.pause(|| self.state().searching.hold_within(longest));
         let fits = || self.try_reserve(units).is_ok();
         if fits() {
             return true;
         }
         // Memory of processes that have ended. The driver takes its time to give it back; without limits a program
         // waits for that as well.
-        let longest = match gate::is_packed() {
-            true => LONGEST_WAIT_PACKED,
-            false => LONGEST_WAIT,
-        };
-        let deadline = os::milliseconds().saturating_add(longest);
+        let deadline = os::milliseconds().saturating_add(longest_wait());
         loop {
             let is_late = os::milliseconds() > deadline;
             let reaped = self.reap();
@@ -162,11 +160,3 @@ impl LimitedGpu {
         }
     }
 }
-
-/// How many milliseconds the memory of dead processes is waited for.
-const LONGEST_WAIT: u64 = 2000;
-/// The same in a pack, where kernels may go on after their process's end (monitor/src/packs/kept.rs).
-const LONGEST_WAIT_PACKED: u64 = 22_000;
-
-/// How many milliseconds a thread waits until others have looked for room.
-const LONGEST_SEARCH: u64 = 2 * LONGEST_WAIT;

@@ -213,11 +213,16 @@ impl Slot {
         }
         let (dead, _) = Fresh::<[Dead; SLOTS]>::zeroed()?;
         let others = open(path)?;
-        if self.clear_dead(&others, &dead).is_waiting {
-            os::nap(SETTLING.saturating_mul(1_050_000));
-            self.clear_dead(&others, &dead);
+        let deadline = os::milliseconds().saturating_add(longest_wait());
+        loop {
+            let reaped = self.clear_dead(&others, &dead);
+            let taken = self.free_slot(file);
+            let is_over = !reaped.is_waiting || os::milliseconds() > deadline;
+            if taken != Err(Error(libc::EUSERS)) || is_over {
+                return taken;
+            }
+            os::pause();
         }
-        self.free_slot(file)
     }
 
     /// Takes the first free slot in which nothing is left of a process that has just ended.
@@ -259,7 +264,7 @@ impl Slot {
         }
     }
 
-    /// Clears the slots of processes that have been dead for [`SETTLING`], or gone for [`SETTLING_GONE`].
+    /// Clears the slots of processes that have been dead for [`SETTLING`], or gone for [`SETTLING_GONE`], or kept for [`SETTLING_KEPT`].
     pub(crate) fn reap(&self, dead: &[Dead; SLOTS]) -> Reaped {
         let path = gate::with_finding(path).filter(|_| self.is_shared);
         match path.map(|path| open(&path)) {
@@ -291,11 +296,14 @@ impl Slot {
                 continue;
             }
             let age = now.saturating_sub(seen);
-            // A pack's supervisor has the driver's files open after a process's end, for the time that its kernels take.
-            let is_kept = file.is_locked(kept_offset(process as u32));
+            // A pack's supervisor has the driver's files open after a process's end, for the time that its kernels take. It says so by
+            // the number outside. Another process may have that number by now.
+            let is_kept = match os::is_outermost(process) {
+                true => file.is_held(kept_offset(process as u32)),
+                false => gate::is_packed(),
+            };
             let settling = match is_gone {
-                // It says so by the number outside.
-                _ if !os::is_outermost(process) && gate::is_packed() => SETTLING_PACKED,
+                _ if is_kept => SETTLING_KEPT,
                 true => SETTLING_GONE,
                 false => SETTLING,
             };
@@ -306,7 +314,7 @@ impl Slot {
             if is_new {
                 since.store(now.max(1), Ordering::Relaxed);
             }
-            if is_new || age < settling || is_kept {
+            if is_new || age < settling {
                 reaped.is_waiting = true;
             } else if file.share_byte(lock) == Ok(true) {
                 // A process that wants the slot while it is locked takes another. Several may clear it.
@@ -341,8 +349,16 @@ const SETTLING: u64 = 1000;
 /// already, and 16 ms later in all deaths that were watched.
 const SETTLING_GONE: u64 = 50;
 
-/// The same in a pack, of one whose files its supervisor may have open: no longer than this (monitor/src/packs/kept.rs).
-const SETTLING_PACKED: u64 = 21_000;
+/// The same of one whose files its pack's supervisor has open: no longer than this (monitor/src/packs/kept.rs).
+const SETTLING_KEPT: u64 = 21_000;
+
+/// How many milliseconds the memory and the slots of dead processes are waited for.
+pub(super) fn longest_wait() -> u64 {
+    match gate::is_packed() {
+        true => SETTLING_KEPT.saturating_add(SETTLING),
+        false => SETTLING.saturating_mul(2),
+    }
+}
 
 /// The outcome of a look at dead processes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -461,15 +477,27 @@ mod tests {
         assert_eq!(look(), (true, [1; 4]));
         os::nap(SETTLING * 1_050_000);
         assert_eq!(look(), (false, [0; 4]));
-        // Another that is gone, whose files others keep open.
-        let keeper = open(&path).unwrap();
-        assert_eq!(keeper.lock_byte(kept_offset(gone as u32)), Ok(true));
-        own.ledger.set_process(1, gone);
-        gpu.charge(1, 1);
-        assert_eq!(look(), (true, [1, 0, 0, 0]));
-        os::nap(SETTLING_GONE * 1_050_000);
+        // Another that is gone, whose files a supervisor has open: its lock is shared (softmig_node::packs::keep_charged).
+        if !os::is_outermost(gone) {
+            return;
+        }
+        let keep = || {
+            let keeper = open(&path).unwrap();
+            assert_eq!(keeper.share_byte(kept_offset(gone as u32)), Ok(true));
+            own.ledger.set_process(1, gone);
+            gpu.charge(1, 1);
+            assert_eq!(look(), (true, [1, 0, 0, 0]));
+            keeper
+        };
+        let keeper = keep();
+        os::nap(SETTLING * 1_050_000);
         assert_eq!(look(), (true, [1, 0, 0, 0]));
         drop(keeper);
+        assert_eq!(look(), (false, [0; 4]));
+        // The lock may be another process's that has its number.
+        let _keeper = keep();
+        let long_ago = os::milliseconds() - SETTLING_KEPT;
+        dead[1].since.store(long_ago, Ordering::Relaxed);
         assert_eq!(look(), (false, [0; 4]));
     }
 }

@@ -54,9 +54,19 @@ impl File {
 
     /// Whether the lock of one byte is held alone through another open file than this.
     pub(crate) fn is_locked(&self, offset: u64) -> bool {
+        self.other_lock(offset) == Some(libc::F_WRLCK)
+    }
+
+    /// Whether it is held at all through another open file, be it alone or shared.
+    pub(crate) fn is_held(&self, offset: u64) -> bool {
+        self.other_lock(offset)
+            .is_some_and(|kind| kind != libc::F_UNLCK)
+    }
+
+    fn other_lock(&self, offset: u64) -> Option<c_int> {
         let mut lock = one_byte(libc::F_WRLCK, offset);
-        sys::lock(self.0, libc::F_OFD_GETLK, &mut lock).is_ok()
-            && lock.l_type == libc::F_WRLCK as i16
+        sys::lock(self.0, libc::F_OFD_GETLK, &mut lock).ok()?;
+        Some(lock.l_type.into())
     }
 
     fn try_lock(&self, kind: c_int, offset: u64) -> Result<bool, Error> {

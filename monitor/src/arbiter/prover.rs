@@ -1,6 +1,6 @@
 //! Finds out which GPUs can be steered, and have packs if the policy asks for them: measures each kind of GPU once, when no process is on it.
 //!
-//! A process of this program's own does it, and two more keep the GPU busy meanwhile. Whatever the driver does to them, this one
+//! A process of this program's own does it, and two or three more keep the GPU busy meanwhile. Whatever the driver does to them, this one
 //! does not wait for it. As soon as a process of a job comes to the GPU, they are ended, and it is tried again when the GPU is idle.
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use super::gpus::Gpus;
 use super::settings::{OWN_PROGRAM, Settings};
-use crate::packs::Packs;
+use crate::packs::{PROOF, Packs};
 
 /// How often it is seen whether a GPU is to be measured. The driver is asked only then.
 const EVERY: Duration = Duration::from_secs(30);
@@ -125,6 +125,7 @@ impl Prover {
                     for (key, cards) in self.due() {
                         self.measure_one(&key, &cards, &devices);
                     }
+                    self.gpus.set_standings(|id| self.settings.standing(id));
                 }
                 None
             }
@@ -196,9 +197,13 @@ impl Prover {
             };
             self.gpus.end_measuring();
             match outcome {
-                // What there is of it serves meanwhile.
-                None if self.has_proof(key) => drop(self.try_later(key)),
+                // What there is of the scheduler serves meanwhile.
+                None if self.has_proof(key) && !self.knows_scheduler(key) => {
+                    self.try_later(key);
+                }
                 None => {}
+                // Another GPU of the kind may be left alone.
+                Some(Err(Unknown::Stopped)) => self.tell(key, &uuid, Err(Unknown::Stopped)),
                 Some(outcome) => return self.tell(key, &uuid, outcome),
             }
         }
@@ -213,7 +218,7 @@ impl Prover {
     /// Measures with a server that no user reaches. It ends as those of packs do that have no job any more.
     fn prove_pack(&self, uuid: &str, is_over: &AtomicBool) -> Result<Result<(), Failed>, Unknown> {
         info!("{uuid}: it is idle, and measured whether programs of a pack there end alone");
-        let key = (uuid.to_owned(), "proof".to_owned());
+        let key = (uuid.to_owned(), PROOF.to_owned());
         let nobody = || Ok(BTreeSet::new());
         let folder = self.packs.enter(&key, std::process::id(), nobody);
         let folder = folder.map_err(|error| Unknown::Trouble(format!("no MPS server: {error}")))?;
@@ -230,7 +235,7 @@ impl Prover {
     /// Says why a GPU waits to be measured, once for each reason.
     fn say_why_not(&mut self, uuid: &str, why: String) {
         if self.why_not.get(uuid) != Some(&why) {
-            info!("{uuid}: whether its scheduler can be steered is measured later: {why}");
+            info!("{uuid}: it is measured later: {why}");
             self.why_not.insert(uuid.to_owned(), why);
         }
     }
@@ -282,6 +287,7 @@ impl Prover {
         let before = before.cloned().unwrap_or_default();
         let is_known = !before.time.is_empty() && before.failed.is_none();
         let proof = match found {
+            Found::Pack(_) if !is_known => return Err("the proof of its scheduler has gone".into()),
             Found::Pack(pack) => Proof {
                 pack: Some(pack),
                 ..before

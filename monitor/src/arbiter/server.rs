@@ -251,7 +251,9 @@ impl Server {
             // Where a GPU is not steered, a pack could not be kept to its share. Where its programs do not end alone, there is none.
             let gpu = gpus.get_or_start(packed.gpu, &settings);
             let is_steered = gpu.is_ok_and(|gpu| gpu.is_steered());
-            let may_pack = is_steered && settings.may_pack(packed.gpu);
+            // Who has entered is seen to whatever is known by now.
+            let is_proved = || step == PackStep::Keep || settings.may_pack(packed.gpu);
+            let may_pack = is_steered && is_proved();
             let process = connection.process.as_ref().ok().and_then(Pidfd::file);
             let Some(process) = process.filter(|_| may_pack) else {
                 return drop(answer(socket, Err(Errno::NOSYS)));

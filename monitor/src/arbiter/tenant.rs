@@ -96,6 +96,8 @@ pub enum Sharing {
 pub struct Seats {
     /// The processes that have one at each GPU.
     pub given: BTreeSet<(GpuId, u32)>,
+    /// The GPUs that are steered.
+    pub steered: BTreeSet<GpuId>,
     /// Processes that asked for one in the last minute and got none, through no fault of their user's.
     pub refused: BTreeSet<u32>,
     /// The processes at each GPU that cannot be held, of jobs that have more than their share for long.
@@ -108,6 +110,9 @@ impl Seats {
         for (job, processes) in account.excess {
             self.excess
                 .extend(processes.into_iter().map(|pid| (id, job, pid)));
+        }
+        if account.sharing == Sharing::Scheduler {
+            self.steered.insert(id);
         }
         for tenant in account.tenants {
             let members = tenant.members.iter().map(|member| (id, member.pid));

@@ -67,7 +67,12 @@ impl Snapshot<'_> {
         let given: BTreeSet<(String, u32)> = given.map(|&(id, pid)| (uuid(id), pid)).collect();
         let excess = self.seats.excess.iter();
         let excess = excess.map(|&(id, job, pid)| (uuid(id), job, pid)).collect();
-        let known = Known { given, excess };
+        let steered = self.seats.steered.iter().map(|&id| uuid(id)).collect();
+        let known = Known {
+            given,
+            steered,
+            excess,
+        };
         let jobs = report.jobs.iter().flat_map(|job| {
             let gpus = job.gpus.iter();
             let known = &known;
@@ -98,6 +103,10 @@ impl Snapshot<'_> {
             return None;
         }
         let claim = claim(job.conf, conf);
+        // Its clients are where the time is counted and held.
+        let has_seat = |pid: &u32| known.given.contains(&(uuid.clone(), *pid));
+        let may_have_server =
+            known.steered.contains(&uuid) && gpu.holding.pids.iter().any(has_seat);
         // Also those that have another user than the job, as in containers: the kernel says whose job they are.
         let mut processes = self.processes(index, &gpu.holding.pids, |pid, uid, began| {
             let is_judged = matches!(
@@ -112,7 +121,7 @@ impl Snapshot<'_> {
                 Seat::Given
             } else if !is_judged || !is_late {
                 Seat::Excused
-            } else if self.is_mps_server(uid, pid) {
+            } else if may_have_server && self.is_mps_server(uid, pid) {
                 Seat::OfClients
             } else if !self.has_library(uid, pid) {
                 Seat::None
@@ -253,6 +262,7 @@ impl Snapshot<'_> {
 /// The arbiter's knowledge, by the GPU's UUID.
 struct Known {
     given: BTreeSet<(String, u32)>,
+    steered: BTreeSet<String>,
     excess: BTreeSet<(String, schedule::Job, u32)>,
 }
 

@@ -53,10 +53,9 @@ struct Ended {
 #[derive(Debug)]
 struct Client {
     number: u32,
-    job: u32,
     process: OwnedFd,
-    /// As long as this is open, the job is charged for what the process had; `None` for a process of no job.
-    charge: Option<File>,
+    /// Its job, which is charged for what the process had as long as the file is open. A measurement's has none.
+    charged: Option<(u32, File)>,
     files: Files,
     channels: Vec<Told>,
     /// Whether it ever had some: at its exit CUDA gives them back while kernels run.
@@ -86,14 +85,13 @@ impl Kept {
     pub(super) fn keep(
         &mut self,
         (number, process): (u32, OwnedFd),
-        (job, charge): (u32, Option<File>),
+        charged: Option<(u32, File)>,
         files: Files,
     ) {
         self.clients.push(Client {
             number,
-            job,
             process,
-            charge,
+            charged,
             files,
             channels: Vec::new(),
             had_channels: false,
@@ -111,9 +109,10 @@ impl Kept {
         is_client
     }
 
-    /// The clients that have not ended, and their jobs.
+    /// The clients of jobs that have not ended, and their jobs.
     pub(super) fn jobs(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.clients.iter().map(|it| (it.number, it.job))
+        let clients = self.clients.iter();
+        clients.filter_map(|it| Some((it.number, it.charged.as_ref()?.0)))
     }
 
     /// The files that are readable once a client has ended.
@@ -159,7 +158,7 @@ impl Kept {
         for client in ended {
             let Client {
                 number,
-                charge,
+                charged,
                 files,
                 had_channels,
                 ..
@@ -183,7 +182,7 @@ impl Kept {
                 // Nothing is ever sent.
                 let _ = kept.recv();
                 drop(unified);
-                drop(charge);
+                drop(charged);
                 drop(counted);
             };
             // Each waits by itself: the driver may take its time.
@@ -251,7 +250,7 @@ mod tests {
         let mut kept = Kept::default();
         let (mut child, file) = process();
         let (files, charge, [mut control, mut unified, mut charged]) = files();
-        kept.keep((child.id(), file), (7, Some(charge)), files);
+        kept.keep((child.id(), file), Some((7, charge)), files);
         assert!(kept.has(child.id()) && kept.count() == 1);
         let channel = |handle| (7, 70, handle);
         assert!(kept.note_channels(child.id(), vec![channel(1), channel(2)]));
@@ -291,7 +290,7 @@ mod tests {
         for number in 1..=count {
             let (files, charge, [_, unified, charged]) = files();
             let process = files.unified[0].try_clone().unwrap();
-            kept.keep((number, process), (7, Some(charge)), files);
+            kept.keep((number, process), Some((7, charge)), files);
             assert!(kept.note_channels(number, vec![(7, 70, number)]));
             ends.extend([unified, charged]);
         }
@@ -327,7 +326,7 @@ mod tests {
         let mut kept = Kept::default();
         let (mut child, file) = process();
         let (files, charge, [mut control, ..]) = files();
-        kept.keep((child.id(), file), (7, Some(charge)), files);
+        kept.keep((child.id(), file), Some((7, charge)), files);
         // It has no file of the driver's by that descriptor.
         kept.let_those_go_without_a_use(|_| panic!("its channels are not known"));
         wait_for(&mut control);

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::question::{Answer, Question, ask};
 
+/// The name of the pack of a measurement, which no job has.
+pub const PROOF: &str = "proof";
+
 /// How long the server may take to be there.
 const STARTING: Duration = Duration::from_secs(5);
 /// The time after which a change has its effect.

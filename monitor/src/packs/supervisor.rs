@@ -246,10 +246,13 @@ impl Supervisor {
                 self.folder.display(),
                 self.kept.count()
             );
-            if let Err(error) = note_fault(&self.folder) {
-                warn!("{}: {error}", self.folder.display());
+            let is_measurement = self.kept.count() > 0 && self.kept.jobs().next().is_none();
+            if !is_measurement {
+                if let Err(error) = note_fault(&self.folder) {
+                    warn!("{}: {error}", self.folder.display());
+                }
+                tell_of_fault(&self.node, &self.kept, process_in(line));
             }
-            tell_of_fault(&self.node, &self.kept, process_in(line));
         }
     }
 
@@ -320,21 +323,23 @@ impl Supervisor {
             // It did not hear the answer.
             return Answer::Yes;
         }
-        let has_entered = self.coming.remove(&number).is_some();
+        let has_entered = self.coming.contains_key(&number);
         let Some(process) = process.filter(|_| has_entered) else {
             return Answer::NoFiles;
         };
-        let charge = (job != 0).then(|| keep_charged(&self.node, job, number));
+        let job = (job != 0).then_some(job);
+        let charge = job.map(|job| keep_charged(&self.node, job, number));
         let charge = match charge.transpose() {
             Ok(charge) => charge,
             Err(error) => {
-                warn!("the ledger of job {job}: {error}");
+                debug!("the ledger of process {number}'s job: {error}");
                 return Answer::NoFiles;
             }
         };
         match softmig_rm::files_of(process.as_fd(), number) {
             Ok(files) if files.is_complete() => {
-                self.kept.keep((number, process), (job, charge), files);
+                self.coming.remove(&number);
+                self.kept.keep((number, process), job.zip(charge), files);
                 Answer::Yes
             }
             Ok(_) => Answer::NoFiles,

@@ -195,6 +195,9 @@ fn packs(policy: &Policy, machine: &Machine, found: &mut Vec<Finding>) {
     ));
 }
 
+/// The first driver with servers by control group, and shares and limits of their own.
+const MPS_V3: u32 = 610;
+
 /// Whether the GPUs of a model that can be steered can have packs.
 fn pack(model: &Model) -> Option<Finding> {
     let proof = model.known.as_ref().ok()?;
@@ -202,7 +205,16 @@ fn pack(model: &Model) -> Option<Finding> {
     let (name, driver) = (&model.name, &proof.driver);
     Some(match &proof.pack {
         Some(Ok(())) => {
-            let what = format!("it can have packs: their programs end alone with driver {driver}");
+            let major = driver
+                .split('.')
+                .next()
+                .and_then(|major| major.parse().ok());
+            let unused = match major {
+                Some(MPS_V3..) => "; packs leave the shares and limits of its MPS v3 unused",
+                _ => "",
+            };
+            let what =
+                format!("it can have packs: their programs end alone with driver {driver}{unused}");
             Finding::new(Code::PackProved, name, what, "")
         }
         Some(Err(failed)) => {
