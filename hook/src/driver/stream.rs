@@ -1,9 +1,9 @@
 //! Streams: as the program names them, and what the driver says of them.
 
 use softmig_driver_sys::cuda::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_DEINITIALIZED,
-    CUDA_ERROR_NOT_READY, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_SUCCESS, CUevent, CUresult,
-    CUstream, CUstreamCaptureStatus,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_NOT_READY,
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_SUCCESS, CUevent, CUresult, CUstream,
+    CUstreamCaptureStatus,
 };
 
 use super::context::are_several_contexts;
@@ -42,19 +42,20 @@ impl Stream {
 
     /// Whether anything is under way there.
     pub(crate) fn is_busy(self) -> bool {
-        self.busy() == Some(true)
+        self.busy() == Ok(true)
     }
 
-    /// The same; `None` once the process exits, and CUDA does not say any more.
-    pub(crate) fn busy(self) -> Option<bool> {
+    /// The same; CUDA's error where it does not say so.
+    pub(crate) fn busy(self) -> Result<bool, CUresult> {
         let result = if self.is_per_thread {
             cuda_queries::cuStreamQuery_ptsz(self.handle)
         } else {
             cuda_queries::cuStreamQuery(self.handle)
         };
         match result {
-            CUDA_ERROR_DEINITIALIZED => None,
-            result => Some(result == CUDA_ERROR_NOT_READY),
+            CUDA_SUCCESS => Ok(false),
+            CUDA_ERROR_NOT_READY => Ok(true),
+            error => Err(error),
         }
     }
 

@@ -52,6 +52,8 @@ pub(crate) enum Message<'a> {
     NotInPack(Outside),
     /// It is, and the monitor does not see to its end.
     NotKept(Error),
+    /// A fault on the GPU has ended the work of its pack: CUDA's error.
+    PackFault(u32),
     /// There was no room for a request.
     OutOfMemory(&'a Request<'a>),
     /// The GPU has not what the job may have.
@@ -139,6 +141,7 @@ impl Message<'_> {
             | Self::NotKeptAway(_)
             | Self::NotAdmitted(_)
             | Self::NotKept(_)
+            | Self::PackFault(_)
             | Self::NotInPack(_)
             | Self::OutOfMemory(_)
             | Self::Missing(_)
@@ -220,6 +223,11 @@ impl Message<'_> {
                 line.push(b"this process gets no GPU: its end would end the other processes of its job's pack, and softmig-monitor does not prevent that");
                 push_error(line, b" (error ", error.0);
                 line.push(b"): does the monitor run?");
+            }
+            Self::PackFault(error) => {
+                line.push(b"a fault on the GPU, such as a wrong address in a kernel, has ended the work of all programs in the job's pack (CUDA's error ");
+                line.push_number(error.into(), 1);
+                line.push(b"). The job's log says whose it was: start the others again");
             }
             Self::OutOfMemory(request) => request.write(line, observes),
             Self::Missing(missing) => missing.write(line),

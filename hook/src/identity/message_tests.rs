@@ -95,6 +95,7 @@ examples! { messages: Message<'static> {
         Message::NotInPack(Outside::Refused(Error(libc::ECONNREFUSED))),
         Message::NotInPack(Outside::NotTaken(805)),
     ],
+    Message::PackFault(_) => [Message::PackFault(700)],
     Message::NotKept(_) => [Message::NotKept(Error(libc::ECONNREFUSED))],
     Message::OutOfMemory(_) => [
         Message::OutOfMemory(request(true, Some("l40s.2"))),

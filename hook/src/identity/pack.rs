@@ -8,7 +8,9 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{
-    CUDA_ERROR_MPS_CLIENT_TERMINATED, CUDA_ERROR_MPS_CONNECTION_FAILED, CUDA_SUCCESS, CUresult,
+    CUDA_ERROR_ASSERT, CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_MPS_CLIENT_TERMINATED, CUDA_ERROR_MPS_CONNECTION_FAILED,
+    CUDA_SUCCESS, CUresult,
 };
 use softmig_policy::node::fixed_str::{Text, text};
 use softmig_policy::node::identity::ProcessRules;
@@ -53,6 +55,8 @@ const OUT: u32 = 1;
 const UNKEPT: u32 = 2;
 /// It is in the pack, and its end is its own.
 const KEPT: u32 = 3;
+/// A fault on the GPU has ended its work.
+const FAULTED: u32 = 4;
 
 static ENTRY: OfProcess<Entry> = OfProcess::new();
 
@@ -128,6 +132,25 @@ impl Pack {
     }
 }
 
+/// CUDA has answered this process with an error. If a fault on the GPU has ended the work of its pack, the user is told.
+#[cold]
+pub(crate) fn note_error(error: CUresult) {
+    if !matches!(
+        error,
+        CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR..=CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_MPS_CONNECTION_FAILED..=CUDA_ERROR_MPS_CLIENT_TERMINATED
+    ) {
+        return;
+    }
+    let _errno = Errno::save();
+    let entry = ENTRY.of(os::process_id());
+    if entry.is_some_and(Entry::is_first_fault) {
+        gate::with_finding(|finding| log::tell_user(finding, &Message::PackFault(error)));
+    }
+}
+
 impl Drop for Pack {
     fn drop(&mut self) {
         if let Some(entry) = self.entry {
@@ -160,6 +183,14 @@ impl Entry {
     /// Relaxed, as `come_to`: only the thread that has taken it looks.
     fn is_at(&self, place: u32) -> bool {
         self.place.load(Ordering::Relaxed) == place
+    }
+
+    /// Whether it was in the pack until now.
+    fn is_first_fault(&self) -> bool {
+        let ends = self
+            .place
+            .compare_exchange(KEPT, FAULTED, Ordering::Relaxed, Ordering::Relaxed);
+        ends.is_ok()
     }
 
     fn come_to(&self, place: u32) {

@@ -115,6 +115,20 @@ fn a_process_whose_end_would_end_others_gets_no_gpu() {
 }
 
 #[test]
+fn a_fault_is_told_once_and_to_who_was_in_the_pack() {
+    let entry = entry();
+    for (place, is_told) in [
+        (OUT, false),
+        (UNKEPT, false),
+        (KEPT, true),
+        (FAULTED, false),
+    ] {
+        entry.come_to(place);
+        assert_eq!(entry.is_first_fault(), is_told);
+    }
+}
+
+#[test]
 fn threads_wait_for_the_one_that_initializes_cuda() {
     let entry = entry();
     let pack = told(entry);

@@ -2,7 +2,9 @@
 
 use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUcontext};
+use softmig_driver_sys::cuda::{
+    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_DEINITIALIZED, CUcontext,
+};
 
 use super::super::captures::{self, StreamGuard};
 use super::super::streams::StreamSlot;
@@ -11,6 +13,7 @@ use super::{ASLEEP, AWAKE, PacedGpu};
 use crate::driver::context::within;
 use crate::driver::cuda_queries;
 use crate::driver::stream::relaxed;
+use crate::identity::pack;
 use crate::os::{self, Thread};
 
 /// The interval of samples for a program that is at work.
@@ -284,10 +287,17 @@ fn is_busy(slot: &StreamSlot, now: u64, cap: Option<&Cap>) -> bool {
     // The default stream is the context's.
     let told = within(context, || {
         let guard = StreamGuard::acquire(slot, stream);
-        guard.map_or(Some(false), |_guard| relaxed(|| stream.busy()))
+        guard.map_or(Ok(false), |_guard| relaxed(|| stream.busy()))
     });
-    // Work that the process leaves behind at its exit goes on.
-    let is_busy = told.unwrap_or_else(|| now.saturating_sub(slot.since()) < JUST_NOW_NS);
+    let is_busy = match told {
+        Ok(is_busy) => is_busy,
+        // Work that the process leaves behind at its exit goes on.
+        Err(CUDA_ERROR_DEINITIALIZED) => now.saturating_sub(slot.since()) < JUST_NOW_NS,
+        Err(error) => {
+            pack::note_error(error);
+            false
+        }
+    };
     if is_busy {
         slot.note(now);
     }
