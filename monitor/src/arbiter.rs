@@ -275,4 +275,29 @@ mod tests {
         std::fs::write(path(settings.node.as_ref().unwrap()), "{").unwrap();
         assert!(why(&settings, [7; 16]).contains("scheduler.json"));
     }
+
+    #[test]
+    fn a_gpu_has_packs_where_their_programs_were_seen_to_end_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path(), None);
+        let node = settings.node.as_ref().unwrap();
+        let card = softmig_node::gpu::installed(&node.gpus).remove(0);
+        let key = Key::of(node, &card).unwrap();
+        let failed = Failed {
+            step: "end".into(),
+            why: "another ended with it".into(),
+        };
+        for (pack, may_pack) in [
+            (None, false),
+            (Some(Ok(())), true),
+            (Some(Err(failed)), false),
+        ] {
+            let mut proofs = Proofs::read(node).unwrap();
+            let before = proofs.find(&key).unwrap().clone();
+            proofs.add(&key, Proof { pack, ..before });
+            proofs.keep(node).unwrap();
+            assert_eq!(settings.may_pack([7; 16]), may_pack);
+            assert!(!settings.may_pack([8; 16]), "no such GPU");
+        }
+    }
 }

@@ -510,6 +510,56 @@ mod tests {
     }
 
     #[test]
+    fn what_is_known_of_packs_is_kept_beside_the_scheduler() {
+        let site = tempfile::tempdir().unwrap();
+        let node = Node::in_folder(site.path(), rustix::process::getuid().as_raw());
+        std::fs::create_dir_all(&node.lib).unwrap();
+        let prover = Prover {
+            node: node.clone(),
+            settings: Settings::default(),
+            gpus: Arc::default(),
+            packs: Arc::new(Packs::new(&node, "/nonexistent")),
+            later: BTreeMap::new(),
+            trouble: None,
+            why_not: BTreeMap::new(),
+        };
+        let key = Key {
+            gpu: "NVIDIA H100".into(),
+            driver: "580.159.04".into(),
+            firmware: "580.159.04".into(),
+            module: "open".into(),
+        };
+        let failed = |step: &str| Failed {
+            step: step.into(),
+            why: "it was so".into(),
+        };
+        let scheduler = |failed| {
+            Found::Scheduler(Box::new(Outcome {
+                failed,
+                may_release: true,
+                ..Outcome::default()
+            }))
+        };
+        assert!(
+            prover.keep(&key, Found::Pack(Ok(()))).is_err(),
+            "no GPU is steered by it"
+        );
+        assert!(!prover.has_proof(&key));
+        prover.keep(&key, scheduler(None)).unwrap();
+        let kept = || Proofs::read(&node).unwrap().find(&key).unwrap().clone();
+        assert!(prover.knows_scheduler(&key) && lacks_pack(&kept()));
+        prover.keep(&key, Found::Pack(Err(failed("end")))).unwrap();
+        assert!(kept().failed.is_none() && kept().may_release == Some(true));
+        assert_eq!(kept().pack, Some(Err(failed("end"))));
+        assert!(!lacks_pack(&kept()));
+        // The scheduler is measured anew, well and badly.
+        for found in [None, Some(failed("hold"))] {
+            prover.keep(&key, scheduler(found)).unwrap();
+            assert!(kept().failed.is_none() && kept().pack.is_some());
+        }
+    }
+
+    #[test]
     fn it_is_ended_when_a_job_comes_or_it_takes_too_long() {
         let begun = Instant::now();
         let comes = AtomicBool::new(true);
