@@ -286,22 +286,25 @@ impl Slot {
             }
             let process = self.ledger.process(slot);
             let is_gone = os::is_gone(process);
-            // Another process that looks must not look alive, so this takes no lock.
-            if file.is_locked(lock) {
-                since.store(0, Ordering::Relaxed);
-                // A child has its mapping, and may have the driver's files. Asked again: it may be another one's slot by now.
-                if is_gone && self.ledger.process(slot) == process && nvml_queries::lists_all() {
-                    self.ledger.gpus().for_each(|gpu| gpu.orphan_all(slot));
-                }
-                continue;
-            }
-            let age = now.saturating_sub(seen);
             // A pack's supervisor has the driver's files open after a process's end, for the time that its kernels take. It says so by
             // the number outside. Another process may have that number by now.
             let is_kept = match os::is_outermost(process) {
                 true => file.is_held(kept_offset(process as u32)),
                 false => gate::is_packed(),
             };
+            // Another process that looks must not look alive, so this takes no lock.
+            if file.is_locked(lock) {
+                since.store(0, Ordering::Relaxed);
+                // The kernel may end the lock of one that is gone a moment later.
+                reaped.is_waiting |= is_gone && is_kept;
+                // A child has its mapping, and may have the driver's files. Asked again: it may be another one's slot by now.
+                let is_childs = is_gone && !is_kept && self.ledger.process(slot) == process;
+                if is_childs && nvml_queries::lists_all() {
+                    self.ledger.gpus().for_each(|gpu| gpu.orphan_all(slot));
+                }
+                continue;
+            }
+            let age = now.saturating_sub(seen);
             let settling = match is_gone {
                 _ if is_kept => SETTLING_KEPT,
                 true => SETTLING_GONE,
@@ -494,6 +497,16 @@ mod tests {
         assert_eq!(look(), (true, [1, 0, 0, 0]));
         drop(keeper);
         assert_eq!(look(), (false, [0; 4]));
+        // The kernel may end the lock of its slot a moment after its parent knows: who asks for memory meanwhile waits.
+        let (keeper, slot) = (keep(), open(&path).unwrap());
+        assert_eq!(slot.lock_byte(lock_offset(1)), Ok(true));
+        for _ in 0..2 {
+            assert_eq!(look(), (true, [1, 0, 0, 0]));
+        }
+        drop(keeper);
+        assert_eq!(look(), (false, [1, 0, 0, 0]), "it may be a child's");
+        drop(slot);
+        gpu.clear(1);
         // The lock may be another process's that has its number.
         let _keeper = keep();
         let long_ago = os::milliseconds() - SETTLING_KEPT;
