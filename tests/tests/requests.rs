@@ -14,6 +14,7 @@ on_each_slurm!(
     srun_and_salloc_run_every_granted_form,
     srun_refuses_figures_per_gpu_and_says_what_to_type,
     steps_inside_a_job_ask_in_the_users_words_too,
+    launchers_count_one_gpu_in_a_slice,
     a_step_that_cannot_be_asked_for_says_what_to_do,
     a_step_without_gpus_has_none,
     a_job_that_is_submitted_from_a_slice_is_its_own,
@@ -186,6 +187,32 @@ fn steps_inside_a_job_ask_in_the_users_words_too(slurm: Slurm) -> Result<()> {
             .filter(|line| *line == "shards=1 devices=0")
             .count();
         assert_eq!(right, steps.len(), "{options:?}:\n{said}");
+    }
+    Ok(())
+}
+
+/// By the variables that they read. What srun takes for its own option has no number, so that a step asks for no GPU where the
+/// filter does not run.
+fn launchers_count_one_gpu_in_a_slice(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    let show = "echo gpus=$SLURM_GPUS_ON_NODE devices=$CUDA_VISIBLE_DEVICES \
+                asked=$SLURM_GPUS$SLURM_GPUS_PER_NODE$SLURM_GPUS_PER_TASK";
+    let script = format!(
+        "exec 2>&1\n{show}\nsrun bash -c '{show}'\nsed /^CliFilter/d $SLURM_CONF >bare.conf\n\
+         SLURM_CONF=$PWD/bare.conf srun bash -c '{show}'"
+    );
+    for options in [
+        &["--gres=gpu:l40s.4:1"][..],
+        &["--gpus=l40s.4:1"],
+        &["--gpus-per-node=l40s.4:1"],
+        &["--gpus-per-task=l40s.4:1", "--ntasks=1"],
+        &["--gpus=l40s.4:1", "--array=7"],
+    ] {
+        let job = user.sbatch(&[options, &["--output=said"]].concat(), &script)?;
+        cluster.wait_job(job, "COMPLETED")?;
+        let said = user.run(&["cat", "said"])?.ok()?;
+        assert_eq!(said, "gpus=1 devices=0 asked=\n".repeat(3), "{options:?}");
     }
     Ok(())
 }
