@@ -4,7 +4,7 @@
 //! printed as it comes, and each step is checked before the next one is told.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::tour::{STEP, Tour, must_show, number};
 use crate::{playground, programs, roots, stage};
 
 /// Makes what is missing, then shows it, as root.
-pub(crate) fn demo(slurm: Slurm, shell: bool) -> Result<()> {
+pub(crate) fn demo(slurm: Slurm, shell: bool, layer: Option<PathBuf>) -> Result<()> {
     println!(
         "softmig demo: slices of GPUs on a real Slurm {slurm}. It needs no GPU. The first time takes some five minutes on two \
          cores, later ones some ten seconds."
@@ -53,24 +53,24 @@ pub(crate) fn demo(slurm: Slurm, shell: bool) -> Result<()> {
         })
     })?;
     if root {
-        return show(slurm, shell);
+        return show(slurm, shell, layer);
     }
     run(Command::new("sudo")
         .arg("-E")
         .arg(std::env::current_exe().context("finding this program")?)
         .args(["show-demo", "--slurm", &slurm.to_string()])
-        .args(shell.then_some("--shell")))
+        .args(shell.then_some("--shell"))
+        .args(layer.map(|tree| format!("--layer={}", tree.display()))))
 }
 
 /// The part that needs root: a cluster, and a tour of it or a prompt.
-pub(crate) fn show(slurm: Slurm, shell: bool) -> Result<()> {
+pub(crate) fn show(slurm: Slurm, shell: bool, layer: Option<PathBuf>) -> Result<()> {
     let start = Instant::now();
-    let cluster = installed(slurm)
-        .programs()
-        .nodes(2)
-        .gpus([Gpus::l40s(2)])
-        .start()
-        .context("starting the cluster")?;
+    let machines = installed(slurm).programs().nodes(2).gpus([Gpus::l40s(2)]);
+    let machines = layer
+        .into_iter()
+        .fold(machines, |machines, tree| machines.layer(tree));
+    let cluster = machines.start().context("starting the cluster")?;
     if shell {
         return playground::open(&cluster);
     }

@@ -43,6 +43,9 @@ enum Task {
         /// Keep the cluster up, with a prompt on each of its machines, until you leave it
         #[arg(long)]
         shell: bool,
+        /// Lay this tree over the root of its machines, to run more programs there
+        #[arg(long, value_name = "FOLDER", requires = "shell")]
+        layer: Option<PathBuf>,
     },
     /// The part of the demo that needs root
     #[command(hide = true)]
@@ -53,6 +56,9 @@ enum Task {
         /// Show nothing, and give a prompt
         #[arg(long)]
         shell: bool,
+        /// Lay this tree over the root of its machines
+        #[arg(long)]
+        layer: Option<PathBuf>,
     },
     /// Run the tests, with what they need: Debian roots, a build, sudo for the clusters
     Test(test::Tests),
@@ -103,8 +109,16 @@ fn main() -> ExitCode {
 impl Task {
     fn run(self) -> anyhow::Result<()> {
         match self {
-            Task::Demo { slurm, shell } => demo::demo(slurm, shell),
-            Task::ShowDemo { slurm, shell } => demo::show(slurm, shell),
+            Task::Demo {
+                slurm,
+                shell,
+                layer,
+            } => demo::demo(slurm, shell, layer),
+            Task::ShowDemo {
+                slurm,
+                shell,
+                layer,
+            } => demo::show(slurm, shell, layer),
             Task::Test(tests) => tests.run(),
             Task::Ci(ci) => ci.run(),
             Task::Bindings(bindings) => bindings.run(),
