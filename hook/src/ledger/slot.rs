@@ -298,8 +298,8 @@ impl Slot {
                 // The kernel may end the lock of one that is gone a moment later.
                 reaped.is_waiting |= is_gone && is_kept;
                 // A child has its mapping, and may have the driver's files. Asked again: it may be another one's slot by now.
-                let is_childs = is_gone && !is_kept && self.ledger.process(slot) == process;
-                if is_childs && nvml_queries::lists_all() {
+                let has_child = is_gone && !is_kept && self.ledger.process(slot) == process;
+                if has_child && nvml_queries::lists_all() {
                     self.ledger.gpus().for_each(|gpu| gpu.orphan_all(slot));
                 }
                 continue;
