@@ -16,6 +16,7 @@ on_each_slurm!(
     without_nvidias_program_jobs_have_their_slices_as_ever,
     a_pack_has_a_server_as_long_as_its_jobs,
     a_jobs_pack_is_that_of_what_slurm_says_of_it,
+    the_epilog_waits_for_memory_that_a_pack_keeps,
 );
 
 /// NVIDIA's program, as far as the monitor sees it.
@@ -102,6 +103,25 @@ fn without_nvidias_program_jobs_have_their_slices_as_ever(slurm: Slurm) -> Resul
     has_its_slice(&cluster, job, "", false)?;
     let said = daemon.end()?.stderr;
     ensure!(said.matches("having an MPS server").count() == 1, "{said}");
+    Ok(())
+}
+
+/// As a pack's supervisor keeps the memory of a process that has ended, by a lock on the job's ledger.
+fn the_epilog_waits_for_memory_that_a_pack_keeps(slurm: Slurm) -> Result<()> {
+    let cluster = packing(slurm)?.start()?;
+    let job = cluster.user("alice").allocate(&["--gres", QUARTER])?;
+    let lock = format!(
+        r#"open my $ledger, "<", "/var/run/softmig/jobs/{job}/ledger" or die;
+        fcntl($ledger, 37, pack("ssx4qqix4", 0, 0, (1 << 41) + 7, 1, 0)) or die;
+        close STDOUT; sleep 2; open my $free, ">", "/tmp/free""#
+    );
+    let script = format!(
+        "mkfifo /tmp/is_locked; perl -e '{lock}' >/tmp/is_locked & cat /tmp/is_locked
+        SLURM_JOB_ID={job} SLURM_JOB_UID=0 /usr/libexec/softmig-epilog && ls /tmp/free"
+    );
+    let node = cluster.node(0);
+    node.run_as_root(&["sh", "-c", &script])?.ok()?;
+    ensure!(!node.exists(format!("/var/run/softmig/{job}.conf"))?);
     Ok(())
 }
 
