@@ -41,7 +41,7 @@ SUBMITTED = {
     "submitit": ("python3 /opt/cases/with_submitit.py", [QUARTER, QUARTER, HALF]),
     "dask-jobqueue": ("python3 /opt/cases/with_dask_jobqueue.py", [QUARTER]),
     "parsl": ("python3 /opt/cases/with_parsl.py", [QUARTER, QUARTER]),
-    "snakemake": ("snakemake --snakefile /opt/cases/Snakefile --executor slurm --jobs 2 --latency-wait 10 --slurm-status-command squeue --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2; cat by_*", [QUARTER, QUARTER]),
+    "snakemake": ("snakemake --snakefile /opt/cases/Snakefile --executor slurm --jobs 3 --latency-wait 10 --slurm-status-command squeue --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2; cat by_*", [QUARTER, QUARTER, HALF]),
     # Nextflow itself comes from no registry of packages: the lines that its SlurmExecutor writes.
     "nextflow": ("sbatch --wait /opt/cases/nextflow.sh; cat .command.log", [QUARTER]),
 }
