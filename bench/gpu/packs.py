@@ -115,6 +115,8 @@ class Packs:
                     started = self.bare(names, at_end)
                 found[subject] = self.paces(started)
                 found[f"{subject}, clients"] = clients()
+                if subject == "pack" and clients() < len(names):
+                    raise RuntimeError(f"{clients()} of {len(names)} programs are in the pack: {self.node.said()}")
                 found[f"{subject}, sum"] = round(sum(one["pace"] for one in found[subject]), 4)
         return found
 

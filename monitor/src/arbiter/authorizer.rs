@@ -67,7 +67,7 @@ pub struct PackedJob {
 impl PackedJob {
     /// Its pack there.
     pub(super) fn key(&self) -> Key {
-        (uuid(self.gpu), self.pack.to_string())
+        (uuid(self.gpu), self.pack.folder())
     }
 }
 

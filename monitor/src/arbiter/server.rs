@@ -342,7 +342,7 @@ impl Server {
                 .zip(self.packs.as_ref())
                 .map(|(pack, packs)| {
                     let packs = Arc::clone(packs);
-                    PackMember::new(packs, (uuid(id), pack.to_string()), client.pid)
+                    PackMember::new(packs, (uuid(id), pack.folder()), client.pid)
                 }),
         };
         let (seat, page) = gpu.sit(admission, newcomer).map_err(refused)?;

@@ -14,7 +14,7 @@ pub enum PackId {
     Reservation(u64),
 }
 
-/// As folders are named.
+/// As the figures name it.
 impl fmt::Display for PackId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -36,8 +36,41 @@ impl PackId {
         })
     }
 
+    /// The name of its servers' folders, without their number. The path of a socket there has 107 bytes at most, so it is short.
+    pub fn folder(self) -> String {
+        match self {
+            Self::User(uid) => format!("uid-{uid}"),
+            Self::Account(number) => format!("a-{number:016x}"),
+            Self::Reservation(number) => format!("r-{number:016x}"),
+        }
+    }
+
     /// Whether jobs of several users may be in it.
     pub fn is_shared(self) -> bool {
         !matches!(self, Self::User(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_in_the_folder_of_a_server_have_room_for_their_path() {
+        let gpu = "GPU-50f7316a-0001-4000-8000-0000000000ff";
+        let most = u64::MAX;
+        let packs = [
+            PackId::User(u32::MAX),
+            PackId::Account(most),
+            PackId::Reservation(most),
+        ];
+        for pack in packs {
+            // The longest name that NVIDIA's control program has there.
+            let path = format!(
+                "/var/run/softmig/packs/{gpu}/{}-99999/control_privileged",
+                pack.folder()
+            );
+            assert!(path.len() <= 107, "{path}");
+        }
     }
 }

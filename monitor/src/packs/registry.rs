@@ -1,6 +1,6 @@
 //! The packs of the node: their folders, and the supervisors that the daemon starts and ends.
 //!
-//! `/var/run/softmig/packs/GPU-.../uid-2001-1` is the first server of user 2001 on that GPU, and `account-` or `reservation-`, a number
+//! `/var/run/softmig/packs/GPU-.../uid-2001-1` is the first server of user 2001 on that GPU, and `a-` or `r-`, a number
 //! and `-1` that of jobs with the same account or reservation. All that is known is there, so that the
 //! next daemon goes on with the same servers.
 
@@ -33,14 +33,14 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// The most servers of a pack whose clients have not ended. All but one had a fault.
 const MOST: usize = 3;
 
-/// A pack's GPU, as the driver writes its UUID, and the pack, as [`super::PackId`] is written.
+/// A pack's GPU, as the driver writes its UUID, and the pack, by [`super::PackId::folder`].
 pub type Key = (String, String);
 
 /// The users who have jobs in a pack, of these.
 pub fn users_in((gpu, pack): &Key, confs: impl IntoIterator<Item = JobConf>) -> BTreeSet<u32> {
     let gpu = Uuid::parse(gpu).map(|gpu| gpu.bytes());
     let in_pack = confs.into_iter().filter(|conf| {
-        let its = PackId::of(conf).map(|id| id.to_string());
+        let its = PackId::of(conf).map(PackId::folder);
         its.as_ref() == Some(pack) && conf.gpus.iter().any(|its| Some(its.bytes()) == gpu)
     });
     in_pack.map(|conf| conf.uid).collect()

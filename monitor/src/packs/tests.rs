@@ -192,7 +192,7 @@ fn without_the_control_program_there_is_no_server_and_it_is_not_tried_again_at_o
 fn those_reach_a_server_who_have_jobs_in_its_pack_now() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let packs = packs(folder.path(), SERVER);
-    let pack = PackId::Account(7).to_string();
+    let pack = PackId::Account(7).folder();
     let enter = |users: &[u32]| {
         let users = || Ok(users.iter().copied().collect());
         let entered = packs.enter(&key(&pack), 1, users).unwrap();
@@ -206,7 +206,7 @@ fn those_reach_a_server_who_have_jobs_in_its_pack_now() {
         (entered, visitors)
     };
     let (first, visitors) = enter(&[2001]);
-    assert!(first.ends_with("account-0000000000000007-1"));
+    assert!(first.ends_with("a-0000000000000007-1"));
     assert_eq!(visitors, [2001]);
     assert_eq!(enter(&[2001, 2002]), (first.clone(), vec![2001, 2002]));
     assert_eq!(enter(&[2002]), (first, vec![2002]));
