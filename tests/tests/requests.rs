@@ -308,8 +308,13 @@ fn each_of_several_nodes_has_a_slice(slurm: Slurm) -> Result<()> {
     for options in forms {
         let job = user.sbatch(options, &script)?;
         cluster.wait_job(job, "COMPLETED")?;
+        // On a busy machine srun says that it had to wait for its step.
         let said = user.job_output(job)?;
-        assert_eq!(said, right.repeat(3), "{options:?}");
+        let said: Vec<&str> = said
+            .lines()
+            .filter(|it| !it.starts_with("srun: "))
+            .collect();
+        assert_eq!(said, [right.trim_end(); 3], "{options:?}");
         let nodes = cluster.job_field(job, "NumNodes")?;
         assert_eq!(nodes.as_deref(), Some("2"), "{options:?}");
         let run = [&["srun"], options, &["bash", "-c", &here]].concat();

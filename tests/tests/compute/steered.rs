@@ -327,7 +327,9 @@ fn end_while_held(jobs: &[Job], end: impl Fn(&Site) -> Result<()>) -> Result<&Jo
 /// The lists of what waits that a node's monitor has written.
 fn waiting(node: usize) -> Result<Vec<String>> {
     let files = site()?.cluster.node(node).list("/var/run/softmig")?;
-    let lists = files.into_iter().filter(|it| it.starts_with("waiting-"));
+    // One that is killed may be writing the next list.
+    let is_list = |it: &String| it.starts_with("waiting-") && !it.ends_with(".new");
+    let lists = files.into_iter().filter(is_list);
     Ok(lists.collect())
 }
 

@@ -112,7 +112,8 @@ fn the_epilog_waits_for_memory_that_a_pack_keeps(slurm: Slurm) -> Result<()> {
     let job = cluster.user("alice").allocate(&["--gres", QUARTER])?;
     let lock = format!(
         r#"open my $ledger, "<", "/var/run/softmig/jobs/{job}/ledger" or die;
-        fcntl($ledger, 37, pack("ssx4qqix4", 0, 0, (1 << 41) + 7, 1, 0)) or die;
+        my $lock = pack("ssx4qqix4", 0, 0, (1 << 41) + 7, 1, 0);
+        fcntl($ledger, 37, $lock) or die;
         close STDOUT; sleep 2; open my $free, ">", "/tmp/free""#
     );
     let script = format!(
