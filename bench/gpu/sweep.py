@@ -30,6 +30,11 @@ nvidia-cuda-mps-control -d
 TOO_MUCH_MIB = 300_000
 
 
+def steps(text):
+    """The steps of a program in each second, by what it has said."""
+    return [int(rate) for rate in re.findall(r"^steps (\d+)$", text, re.M)]
+
+
 class Sweep:
     def __init__(self, out, place, cancels):
         from machine import machine
@@ -84,7 +89,7 @@ class Sweep:
 
     def rates(self, job):
         """The steps of each task in each second."""
-        return [[int(rate) for rate in re.findall(r"^steps (\d+)$", text, re.M)] for text in self.said(job)]
+        return [steps(text) for text in self.said(job)]
 
     def clients(self):
         return self.sh("nvidia-smi", "-q", "-d", "PIDS").stdout.count("M+C")
@@ -161,7 +166,7 @@ class Sweep:
         found = {"clients": self.clients(), "job": self.sh("softmig", "job", job).stdout.splitlines()}
         self.wait("both ends", lambda: self.slurm.is_over(job) and self.slurm.is_over(other))
         texts = [file.read_text() for file in clients]
-        rates = [[int(rate) for rate in re.findall(r"^steps (\d+)$", text, re.M)] for text in texts]
+        rates = [steps(text) for text in texts]
         return found | {
             "held_mib": [int(re.search(r"held_mib (\d+)", text)[1]) for text in texts],
             "limit_mib": int(re.search(r"may hold (\d+) MiB", "".join(self.said(job)))[1]),

@@ -3,8 +3,8 @@
 //     mortal MEMORY [FILL [MS [MIB]]]
 //
 // MEMORY is where its kernels write: device, pool (cudaMallocAsync), vmm (cuMemCreate), mapped (pages of the host) or managed. Each of
-// its 150 kernels takes 20 ms, or MS. It has MIB of it, or 64. FILL is how many blocks a kernel has for each processor: 2 unless it says otherwise. It says `up`, reads
-// how it is to end, and does: exit, _exit, crash (an address that it has not), abort, throw (an exception ends it), reset
+// its 150 kernels takes 20 ms, or MS. It has MIB of it, or 64. FILL is how many blocks a kernel has for each processor: 2 unless it
+// says otherwise. It says `up`, reads how it is to end, and does: exit, _exit, crash (an address that it has not), abort, throw (an exception ends it), reset
 // (cudaDeviceReset, then exit), fork (a child stays for 3 s, and it ends), exec (it becomes another program), fault (an illegal
 // address on the GPU). At any other word it waits for a signal.
 #include <cuda.h>
