@@ -6,8 +6,8 @@
 //!
 //! Processes of jobs with the device gate ask there as well to be let through it (`admissions`).
 //!
-//! Each GPU has a `gpu_state`. `prover` measures whether the GPU's own scheduler can be steered. Where it can, [`crate::schedule::shares`] decides and `steering` does
-//! it. Elsewhere each process keeps its job's cap itself.
+//! Each GPU has a `gpu_state`. `prover` has a process (`measuring`) find out whether the GPU's own scheduler can be steered. Where it
+//! can, [`crate::schedule::shares`] decides and `steering` does it. Elsewhere each process keeps its job's cap itself.
 //!
 //! The arbiter keeps nothing but the list of channels that are held. When it ends, processes notice, and the next arbiter begins anew.
 
@@ -22,6 +22,7 @@ mod gpu;
 mod gpu_state;
 mod gpus;
 mod leftovers;
+mod measuring;
 mod named;
 mod other_gpus;
 mod page;
