@@ -123,8 +123,8 @@ class Lab(channels.Lab):
         """That of a program whose kernels fill the GPU."""
         return round(100 * channels.rates([program], seconds)[0] / self.alone[FULL], 1)
 
-    def clients(self, count, server):
-        return [Client(self, SMALL, server) for _ in range(count)]
+    def clients(self, count, server, kind=SMALL, fill="2"):
+        return [Client(self, kind, server, fill) for _ in range(count)]
 
     def outside(self):
         """A program without MPS, whose kernels fill the GPU."""
@@ -306,6 +306,41 @@ class Lab(channels.Lab):
         server.end()
         return found
 
+    def hold_all_but_one(self):
+        """Of two, three and four clients alone one is held, and then all but one: how many kernels each ends in a second."""
+        found = {}
+        for what, kind, fill in (("queue small kernels", SMALL, "2"), ("fill the GPU", ("queue", 100, 64, 0), "8"), ("wait", ("sync", 100, 1, 0), "2"), ("wait and pause", ("sync", 100, 1, 300), "2")):
+            for count in (2, 3, 4):
+                server = Server("-multiuser-server")
+                clients = self.clients(count, server, kind, fill)
+                theirs = [list(zip(one.clients, one.channels)) for one in clients]
+
+                def ended():
+                    time.sleep(0.02)
+                    return [round(rate) for rate in channels.rates(clients, 0.3)]
+
+                seen = {"all run": ended()}
+                for at in (0, count - 1):
+                    self.disable_all(theirs[at], 1)
+                    seen[f"client {at} held"] = ended()
+                    self.disable_all(theirs[at], 0)
+                for own in theirs[1:]:
+                    self.disable_all(own, 1)
+                seen["all but client 0 held"] = ended()
+                self.disable_all(theirs[0], 0)
+                seen["and that let run once more"] = ended()
+                other = self.outside()
+                seen["and one outside"] = ended()
+                other.end()
+                for own in theirs[1:]:
+                    self.disable_all(own, 0)
+                seen["all run again"] = ended()
+                found[f"{count} clients that {what}"] = seen
+                for one in clients:
+                    one.end()
+                server.end()
+        return found
+
     def faults(self):
         """One client writes to an illegal address. What is told, and when a new client can begin: the others end, or stay."""
         found = {}
@@ -441,7 +476,7 @@ def nothing_told():
 
 
 EXPERIMENTS = (
-    "identity", "variable", "memory", "lists", "log_names", "slices", "hold", "faults", "ends_of_the_server", "many", "deaths",
+    "identity", "variable", "memory", "lists", "log_names", "slices", "hold", "hold_all_but_one", "faults", "ends_of_the_server", "many", "deaths",
     "deaths_in_long_kernels", "deaths_outside",
 )
 

@@ -116,7 +116,8 @@ class Packs:
                 found[subject] = self.paces(started)
                 found[f"{subject}, clients"] = clients()
                 if subject == "pack" and clients() < len(names):
-                    raise RuntimeError(f"{clients()} of {len(names)} programs are in the pack: {self.node.said()}")
+                    logs = [one.job.log() for one in started]
+                    raise RuntimeError(f"{clients()} of {len(names)} programs are in the pack: {self.node.said()} {logs}")
                 found[f"{subject}, sum"] = round(sum(one["pace"] for one in found[subject]), 4)
         return found
 
@@ -152,7 +153,7 @@ class Packs:
     def account(self):
         """Small kernels beside full ones, in equal slices of two users of an account: in a pack, in slices, and under MPS alone. And a cell."""
         from node import PACKED_BY_ACCOUNT
-        mixes = {"beside full kernels": ["quarter200us", "busy100us"], "a cell": ["cell37ms", "train_small", "decode", "gaussian"]}
+        mixes = {"beside full kernels": ["quarter200us", "busy100us"], "beside full kernels of 1 ms": ["quarter200us", "busy1ms"], "a cell": ["cell37ms", "train_small", "decode", "gaussian"]}
         self.alone(sum(mixes.values(), []))
         self.keep("account", {title: self.subjects(names, SUBJECTS[1:], PACKED_BY_ACCOUNT, OTHERS) for title, names in mixes.items()})
 
@@ -193,6 +194,8 @@ class Packs:
             for _ in range(6):
                 began = time.monotonic()
                 [one], [said] = self.dying(job, 1, 500, 143155 // 8 * 9 // 10)
+                if clients() < 2:
+                    raise RuntimeError(f"{clients()} of 2 programs are in the pack: {self.node.said()} {job.log()}")
                 found.append({"said": said, "seconds": round(time.monotonic() - began, 2), "used_mib": used_mib()})
                 one.kill()
                 one.wait()
@@ -388,6 +391,7 @@ def main():
         at_end.callback(node.stop)
         node.start()
         packs = Packs(options, node, stage, work)
+        packs.keep("proof", node.proved())
         steps = [("deaths", packs.deaths), ("again", packs.again), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters), ("account", packs.account)]
         steps += [(f"mix {number}", lambda number=number: packs.mix(number)) for number in map(int, options.mixes.split(","))]
         steps.append(("launch", packs.launch))

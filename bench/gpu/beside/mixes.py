@@ -4,10 +4,10 @@
 UNITS = {
     "train_small": "step", "train_large": "step", "jax_step": "step", "cupy_sync": "step", "decode": "token", "server": "request", "loader": "step",
     "gaussian": "step", "optax_step": "round", "monte_carlo": "price", "graph": "step",
-    "busy100us": "kernel", "quarter200us": "kernel", "busy200ms": "kernel", "bandwidth": "kernel", "sync20us": "kernel", "cell37ms": "cell",
+    "busy100us": "kernel", "busy1ms": "kernel", "quarter200us": "kernel", "busy200ms": "kernel", "bandwidth": "kernel", "sync20us": "kernel", "cell37ms": "cell",
 }
 # Those of work.cu; the others are Python.
-KERNELS = ("busy100us", "quarter200us", "busy200ms", "bandwidth", "sync20us", "cell37ms")
+KERNELS = ("busy100us", "busy1ms", "quarter200us", "busy200ms", "bandwidth", "sync20us", "cell37ms")
 
 
 def equal(*names):

@@ -1,6 +1,6 @@
 // work KIND COUNTER: kernels of a known length, by the protocol of protocol.py.
 //
-// busy100us and busy200ms spin, 64 and 2 ahead; quarter200us has a quarter of their threads; sync20us waits for each; bandwidth reads and
+// busy100us, busy1ms and busy200ms spin, 64, 64 and 2 ahead; quarter200us has a quarter of their threads; sync20us waits for each; bandwidth reads and
 // writes 4 GiB, 4 ahead. cell37ms is a notebook: five cells a second by the clock, one after the other. It adds to COUNTER.lat as server.py does.
 #include <cuda_runtime.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 enum { COUNT, READY, GO, STOP, PARKED, ENDED };
 
 struct Kind { const char *name; double us; int ahead; uint64_t period_ns; bool quarter; };
-static const Kind KINDS[] = {{"busy100us", 100, 64}, {"quarter200us", 200, 64, 0, true}, {"busy200ms", 200000, 2}, {"sync20us", 20, 1}, {"bandwidth", 0, 4}, {"cell37ms", 37000, 1, 200000000}};
+static const Kind KINDS[] = {{"busy100us", 100, 64}, {"busy1ms", 1000, 64}, {"quarter200us", 200, 64, 0, true}, {"busy200ms", 200000, 2}, {"sync20us", 20, 1}, {"bandwidth", 0, 4}, {"cell37ms", 37000, 1, 200000000}};
 
 static const int BLOCKS = 132 * 8, THREADS = 256;
 // Rounds of the loop in a microsecond, on an H200 with all its blocks.

@@ -1,6 +1,7 @@
 """A node as softmig's installation makes it, and jobs on it as slurmd and the prolog make them."""
 import contextlib
 import fcntl
+import json
 import os
 import pathlib
 import shutil
@@ -85,7 +86,12 @@ class Node:
 
     def is_measured(self):
         """Whether the GPU can be steered, and have packs where the policy has them, is known."""
-        return MEASURED.exists() and ("pack =" not in self.policy or '"Ok"' in MEASURED.read_text() or '"Err"' in MEASURED.read_text())
+        proved = self.proved()
+        return bool(proved) and ("pack =" not in self.policy or all(one.get("pack") for one in proved))
+
+    def proved(self):
+        """What the monitor measured of each kind of GPU."""
+        return json.loads(MEASURED.read_text())["proofs"] if MEASURED.exists() else []
 
     def socket(self):
         """Which socket there is, if any."""

@@ -5,8 +5,9 @@
 //! arbiter bounds the harm that garbage there can do to others.
 //!
 //! The process says when it has work ([`Seat::wants_gpu`], [`Seat::tell_work`]), and which channels it has on the GPU's own
-//! scheduler ([`Seat::tell_channels`]). Then it wakes the arbiter ([`Seat::wakes`]). The arbiter says whether it steers these
-//! channels ([`Seat::free`]). If it does, the process launches as it likes. If not, the process keeps its job's cap itself.
+//! scheduler ([`Seat::tell_channels`]). Then it wakes the arbiter ([`Seat::wakes`]). The arbiter says how the process is
+//! to launch ([`Seat::pacing`]): as it likes where its channels are steered, in turns with others of its pack, or by its job's cap,
+//! which it keeps itself.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,7 +25,7 @@ pub struct Seat {
 struct Arbiter {
     old: ForOldLibraries,
     heartbeat: AtomicU64,
-    free: AtomicU32,
+    pacing: AtomicU32,
 }
 
 /// A turn. Libraries that ask with [`Version::Turns`] launch only while they have one.
@@ -49,6 +50,20 @@ struct Process {
     pending_since: AtomicU64,
     channels: AtomicU32,
     all: [Entry; MOST_CHANNELS],
+}
+
+/// How a process is to launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Pacing {
+    /// It keeps its job's cap itself: its channels are not steered.
+    OwnCap,
+    /// As it likes: they are.
+    Free,
+    /// As it likes, with little in flight: jobs of its pack have turns.
+    Turn,
+    /// Not now: another job of its pack has a turn.
+    Waits,
 }
 
 /// Four words of a [`Channel`].
@@ -112,10 +127,21 @@ impl Seat {
         &self.arbiter.heartbeat
     }
 
-    /// Not zero while the arbiter steers the process's channels on the GPU: the process launches as it likes. The
-    /// arbiter's.
-    pub fn free(&self) -> &AtomicU32 {
-        &self.arbiter.free
+    /// How the process is to launch.
+    pub fn pacing(&self) -> Pacing {
+        // Relaxed: a word and nothing else.
+        match self.arbiter.pacing.load(Ordering::Relaxed) {
+            0 => Pacing::OwnCap,
+            2 => Pacing::Turn,
+            3 => Pacing::Waits,
+            // All that is not zero, to libraries that know no turns.
+            _ => Pacing::Free,
+        }
+    }
+
+    /// The arbiter says how the process is to launch.
+    pub fn set_pacing(&self, pacing: Pacing) {
+        self.arbiter.pacing.store(pacing as u32, Ordering::SeqCst);
     }
 
     /// Counts the times that the process woke the arbiter to look at a change, as a futex. The process's, as
@@ -332,7 +358,11 @@ mod tests {
         let start: *const u8 = pages.as_ptr().cast();
         // SAFETY: the first one is there as long as the test.
         let seat = unsafe { Seat::at(start) }.unwrap();
-        assert_eq!(seat.free().load(Ordering::Relaxed), 0);
+        assert_eq!(seat.pacing(), Pacing::OwnCap);
+        for pacing in [Pacing::Waits, Pacing::Turn, Pacing::Free, Pacing::OwnCap] {
+            seat.set_pacing(pacing);
+            assert_eq!(seat.pacing(), pacing);
+        }
         // SAFETY: nothing is read there.
         assert!(unsafe { Seat::at(start.wrapping_add(64)) }.is_none());
     }

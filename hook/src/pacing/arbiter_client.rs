@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_policy::node::identity::ProcessRules;
 use softmig_policy::node::paths::ARBITER_SOCKET;
-use softmig_region::seat::{ANSWER, Request, Seat, Version};
+use softmig_region::seat::{ANSWER, Pacing, Request, Seat, Version};
 
 use super::channels;
 use crate::identity::message::Message;
@@ -85,12 +85,10 @@ impl ArbiterClient {
         }
     }
 
-    /// Whether the arbiter steers this process's channels on the GPU.
+    /// How this process launches.
     #[inline]
-    pub(super) fn is_steered(&self) -> bool {
-        // Relaxed: a word and nothing else.
-        self.seat()
-            .is_some_and(|seat| seat.free().load(Ordering::Relaxed) != 0)
+    pub(super) fn pacing(&self) -> Pacing {
+        self.seat().map_or(Pacing::OwnCap, Seat::pacing)
     }
 
     /// Tells whether there is work now, and for how long there was since it was told last.

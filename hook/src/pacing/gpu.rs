@@ -20,6 +20,7 @@ use crate::identity::{gate, log};
 use crate::os::cells::{Kept, zeroed};
 use crate::os::{self, Errno};
 use cap::{Cap, Wait};
+use softmig_region::seat::Pacing;
 
 /// One GPU; nothing is known of it when all is zero. The fields of each launch come first, in one line of the processor's
 /// cache: what a program did since the launch before has pushed most of them out.
@@ -40,10 +41,12 @@ pub(super) struct PacedGpu {
     called: AtomicU64,
     /// Launches that went on although they had to wait.
     overruns: AtomicU32,
+    /// Launches that wait for a turn, or for room in theirs: the program has work, which the driver does not have yet.
+    waiting: AtomicU32,
     streams: Streams,
 }
 
-zeroed! { PacedGpu { is_free, context, cap, arbiter, is_sampled, thread, called, overruns, streams } }
+zeroed! { PacedGpu { is_free, context, cap, arbiter, is_sampled, thread, called, overruns, waiting, streams } }
 
 /// In [`PacedGpu::thread`]: it samples.
 const AWAKE: u32 = 0;
@@ -58,11 +61,12 @@ impl PacedGpu {
         let slot = self.streams.slot(stream, self.context());
         // Relaxed: a hint and nothing else.
         let is_free = self.is_free.load(Ordering::Relaxed);
-        if !is_free {
-            self.wait(stream, slot);
-        }
+        let has_waited = !is_free && self.wait(stream, slot);
         if let Some(slot) = slot {
             slot.launch();
+        }
+        if has_waited {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
         if !is_free {
             self.wake();
@@ -74,10 +78,11 @@ impl PacedGpu {
         }
     }
 
-    /// Waits until a launch may go on, where the sampling thread sleeps or the cap holds. The first starts that thread.
+    /// Waits until a launch may go on, where the sampling thread sleeps, or the cap holds or turns do. The first starts that thread.
+    /// Returns whether it counts as waiting for a turn, which its caller ends.
     #[cold]
     #[inline(never)]
-    fn wait(&'static self, stream: Stream, slot: Option<&StreamSlot>) {
+    fn wait(&'static self, stream: Stream, slot: Option<&StreamSlot>) -> bool {
         let _errno = Errno::save();
         self.take_seat();
         if self.cap().is_some() && !self.is_sampled.swap(true, Ordering::SeqCst) {
@@ -87,11 +92,11 @@ impl PacedGpu {
         }
         // Captured work does not run.
         if let (Some(cap), Some(slot)) = (self.cap(), slot)
-            && !self.arbiter.is_steered()
             && !stream.is_capturing()
         {
-            self.wait_for_cap(cap, stream, slot);
+            return self.wait_for_room(cap, stream, slot);
         }
+        false
     }
 
     /// After the launch.
@@ -102,13 +107,13 @@ impl PacedGpu {
         }
     }
 
-    /// The same where the sampling thread sleeps or the cap holds. If the call took long, that thread may have found no work.
+    /// The same where the sampling thread sleeps, or the cap holds or turns do. If the call took long, that thread may have found no work.
     #[cold]
     fn launched_watched(&self, stream: Stream, slot: Option<&StreamSlot>) {
         let _errno = Errno::save();
         self.wake();
         if let (Some(flights), Some(slot)) = (self.flights(), slot)
-            && !self.arbiter.is_steered()
+            && self.arbiter.pacing() != Pacing::Free
             && !stream.is_capturing()
         {
             let is_threads_own = slot.is_threads_own();
@@ -118,22 +123,28 @@ impl PacedGpu {
         }
     }
 
-    /// Waits until the cap lets a launch go on.
-    fn wait_for_cap(&self, cap: &Cap, stream: Stream, slot: &StreamSlot) {
+    /// Waits until the cap, or the job's turn, lets a launch go on. Returns whether it counts as waiting for a turn.
+    fn wait_for_room(&self, cap: &Cap, stream: Stream, slot: &StreamSlot) -> bool {
         let mut wait = Wait::new(os::nanoseconds());
-        let mut exact = None;
+        let (mut exact, mut is_counted) = (None, false);
         loop {
+            let pacing = self.arbiter.pacing();
+            // An arbiter that has come meanwhile steers the work that is in flight.
+            if pacing == Pacing::Free {
+                break;
+            }
             let time = self.with_flight(stream, slot, |flight, end| {
-                cap.look(os::nanoseconds(), &mut wait, flight, end)
+                cap.look(os::nanoseconds(), pacing, &mut wait, flight, end)
             });
             let Some(time) = time else { break };
             exact.get_or_insert_with(os::Exact::timers);
-            os::nap(time);
-            // An arbiter that has come meanwhile steers the work that is in flight.
-            self.take_seat();
-            if self.arbiter.is_steered() {
-                break;
+            if pacing != Pacing::OwnCap && !is_counted {
+                is_counted = true;
+                self.waiting.fetch_add(1, Ordering::SeqCst);
+                self.wake();
             }
+            os::nap(time);
+            self.take_seat();
             if wait.waits_for_others {
                 // Another thread of the program may capture just now.
                 relaxed(|| self.look_at_all(cap, os::nanoseconds()));
@@ -142,6 +153,7 @@ impl PacedGpu {
         if wait.has_overrun {
             self.note_overrun();
         }
+        is_counted
     }
 
     /// What a stream has in flight, and its end.
@@ -177,7 +189,7 @@ impl PacedGpu {
         }
     }
 
-    /// What is in flight where the cap holds.
+    /// What is in flight where the cap holds or turns do.
     fn flights(&self) -> Option<&'static Flights> {
         self.cap().map(|cap| &cap.flights)
     }
@@ -229,7 +241,7 @@ impl PacedGpu {
         for slot in self.streams.each().filter(|slot| slot.is_of(stream)) {
             let flights = self.flights();
             if let Some(flights) = flights
-                && !self.arbiter.is_steered()
+                && self.arbiter.pacing() != Pacing::Free
             {
                 Self::wait_for_end(flights, stream, slot);
             }

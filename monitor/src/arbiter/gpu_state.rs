@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-use softmig_region::seat::{MOST_CHANNELS, Version};
+use softmig_region::seat::{MOST_CHANNELS, Pacing, Version};
 
 use super::authorizer::Admission;
 use super::borrower::Borrower;
@@ -261,7 +261,7 @@ impl GpuState {
         let tenant = |job| Tenant {
             job,
             wants_gpu: self.of_job(job).any(|it| it.page.wants_gpu()),
-            is_held: self.is_held(job),
+            is_held: self.is_held(job) || self.tenancy.waits(job),
             credit: self.steering.credit(self.tenancy.tenant(job)).unwrap_or(0),
             members: self
                 .of_job(job)
@@ -437,7 +437,7 @@ impl GpuState {
 
     fn is_held(&self, job: Job) -> bool {
         let tenant = self.tenancy.tenant(job);
-        self.is_steered && (!self.steering.is_on(tenant) || self.tenancy.waits(job))
+        self.is_steered && !self.steering.is_on(tenant)
     }
 
     fn begin_to_steer(&mut self, now: Nanos) {
@@ -466,12 +466,16 @@ impl GpuState {
         self.is_steered && !self.crowded.contains(&job) && session.known_count() > 0
     }
 
-    /// Tells each process whether it is steered.
+    /// Tells each process how to launch.
     fn tell(&self) {
         for (seat, session) in &self.sessions {
             let tenant = self.tenancy.tenant(seat.job);
             let slice = self.steering.state(tenant).map_or(0, |(_, slice)| slice);
-            session.set_free(self.can_hold(seat.job, session), slice);
+            let pacing = match self.can_hold(seat.job, session) {
+                true => self.tenancy.pacing(seat.job),
+                false => Pacing::OwnCap,
+            };
+            session.set_pacing(pacing, slice);
         }
     }
 
@@ -580,6 +584,7 @@ impl GpuState {
         let look = self.steering.look(at, &stays, &seats, &unseated);
         let phase = self.others.look(at, self.steering.standings());
         self.steering.set_phase(phase);
+        self.tell();
         if let Some(turns) = turns {
             let next = self.steering.next.unwrap_or(Nanos::MAX);
             self.steering.next = Some(next.min(at + turns));

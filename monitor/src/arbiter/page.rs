@@ -5,7 +5,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use softmig_policy::node::limits::Share;
-use softmig_region::seat::{Channel, MOST_CHANNELS, Seat, WHOLE};
+use softmig_region::seat::{Channel, MOST_CHANNELS, Pacing, Seat, WHOLE};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -40,7 +40,7 @@ impl Page {
         if let Ok(seat) = self.seat() {
             seat.give_endless_turn(u32::try_from(part).unwrap_or(WHOLE));
         }
-        self.set_free(true);
+        self.set_pacing(Pacing::Free);
     }
 
     fn seat(&self) -> io::Result<&Seat> {
@@ -65,10 +65,10 @@ impl Page {
         }
     }
 
-    /// Tells the process whether it is steered from outside, so that it need not keep its job's cap itself.
-    pub(super) fn set_free(&self, is_free: bool) {
+    /// Tells the process how it is to launch.
+    pub(super) fn set_pacing(&self, pacing: Pacing) {
         if let Ok(seat) = self.seat() {
-            seat.free().store(is_free.into(), SeqCst);
+            seat.set_pacing(pacing);
         }
     }
 

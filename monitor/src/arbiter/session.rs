@@ -8,7 +8,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use softmig_region::seat::{self, MOST_CHANNELS};
+use softmig_region::seat::{self, MOST_CHANNELS, Pacing};
 use softmig_rm::Channel;
 
 use super::borrower::{Borrower, NoAnswer, Question};
@@ -69,8 +69,8 @@ pub(super) struct Session {
     is_told: AtomicBool,
     /// Whether its library launches as it likes for as long as it has this seat.
     pub(super) is_old: bool,
-    /// Whether it launches as it likes.
-    is_free: AtomicBool,
+    /// How it was told to launch: a [`Pacing`].
+    pacing: AtomicU32,
     /// Its user, whose seats this counts as long as a thread listens here.
     user: Arc<Borrower>,
     /// Its place in a pack, whose supervisor is told of its channels.
@@ -139,7 +139,7 @@ impl Session {
             refusal: Mutex::default(),
             is_told: AtomicBool::new(false),
             is_old,
-            is_free: AtomicBool::new(false),
+            pacing: AtomicU32::new(Pacing::OwnCap as u32),
             user,
             pack,
         }
@@ -231,16 +231,17 @@ impl Session {
         !self.is_told.swap(true, SeqCst)
     }
 
-    /// Tells the process whether it is steered. If so, its groups are to have this time slice.
-    pub(super) fn set_free(&self, is_free: bool, slice: u64) {
-        if self.is_free.swap(is_free, SeqCst) == is_free {
+    /// Tells the process how to launch. Once it is steered, its groups are to have this time slice.
+    pub(super) fn set_pacing(&self, pacing: Pacing, slice: u64) {
+        let before = self.pacing.swap(pacing as u32, SeqCst);
+        if before == pacing as u32 {
             return;
         }
-        if is_free {
+        if before == Pacing::OwnCap as u32 {
             self.request_slice(slice);
         }
         if !self.is_old {
-            self.page.set_free(is_free);
+            self.page.set_pacing(pacing);
         }
     }
 

@@ -4,12 +4,14 @@
 //! one job with the sum of its jobs' shares. Its time is divided among its jobs by the time for which each had work. A process of
 //! such a job that is no client of the server belongs to the pack as well: no job has its share twice.
 //!
-//! In a pack of several users, a job that always has work has turns ([`Turns`]).
+//! In a pack of several users, a job that always has work has turns ([`Turns`]). Its programs are told of them: a client's channels
+//! are not held for others of its pack, since where only one may run, often none does (research/packs.md).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use softmig_policy::node::limits::{Ceiling, Mode, Share};
+use softmig_region::seat::Pacing;
 
 use crate::packs::PackId;
 use crate::schedule::turns::{LOOK, Seen, Turns};
@@ -145,10 +147,18 @@ impl Tenancy {
 
     /// Whether a job waits for another's turn.
     pub(super) fn waits(&self, job: Job) -> bool {
+        self.pacing(job) == Pacing::Waits
+    }
+
+    /// How the processes of a job launch, where they are steered.
+    pub(super) fn pacing(&self, job: Job) -> Pacing {
         let mut packs = self.packs.values();
         let pack = packs.find(|it| it.jobs.contains_key(&job));
-        let turns = pack.and_then(|it| it.turns.as_ref());
-        turns.is_some_and(|turns| turns.waits(job))
+        match pack.and_then(|it| it.turns.as_ref()) {
+            Some(turns) if turns.waits(job) => Pacing::Waits,
+            Some(turns) if turns.are_any() => Pacing::Turn,
+            _ => Pacing::Free,
+        }
     }
 
     /// Divides what tenants had among their jobs.

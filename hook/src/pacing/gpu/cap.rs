@@ -9,6 +9,10 @@
 //! for credit on a GPU that is idle, nothing is charged on the others: each GPU would pay for the other's wait, and wait for still
 //! longer. Nothing is launched there either.
 //!
+//! In a pack of several users, jobs have turns ([`Pacing::Turn`]): launches of other jobs wait meanwhile, and little is in flight at
+//! any time. Nothing is charged then. A client's channels cannot be held for that: where only one client of a server may run, often
+//! nothing does (research/packs.md).
+//!
 //! What is in flight may wait for the launch that waits here. So a launch also goes on when nothing ended for much longer than it
 //! should take, in any stream ([`Flight::patience`]). How long that is, is learned from the ends that are seen: of events behind some of the
 //! launches, or when the GPU is idle. An end just after a launch that went on so teaches nothing: it may have waited for that.
@@ -16,7 +20,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::CUuuid;
-use softmig_region::seat::WHOLE;
+use softmig_region::seat::{Pacing, WHOLE};
 use softmig_region::{GpuLedger, Pace, Rate};
 
 use super::super::flight::{Flight, Flights, StreamEnd};
@@ -33,6 +37,31 @@ const MOST_LAUNCHES: u64 = 16;
 /// The bounds of naps between two looks.
 const SHORT_NAP_NS: u64 = 20_000;
 const LONG_NAP_NS: u64 = 500_000;
+
+/// What may be in flight in a job's turn, in GPU time: it is still there when the next turn begins.
+const TURN_AHEAD_NS: u64 = 2_000_000;
+
+/// What a launch may count on.
+#[derive(Default)]
+struct Room {
+    /// For how much GPU time launches may be in flight; none may where it is `None`.
+    time: Option<u64>,
+    /// When that may be otherwise.
+    again_in: Option<u64>,
+    /// Whether the job waits on another of its GPUs.
+    others_wait: bool,
+    /// Whether another process of the job is at work, as far as that is known.
+    is_job_at_work: bool,
+}
+
+impl Room {
+    fn of(time: u64) -> Self {
+        Self {
+            time: Some(time),
+            ..Self::default()
+        }
+    }
+}
 
 /// The cap on one GPU.
 pub(super) struct Cap {
@@ -104,10 +133,54 @@ impl Cap {
     pub(super) fn look(
         &self,
         now: u64,
+        pacing: Pacing,
         wait: &mut Wait,
         flight: &mut Flight,
         stream: &impl StreamEnd,
     ) -> Option<u64> {
+        let room = match pacing {
+            Pacing::OwnCap => self.paid(now),
+            Pacing::Turn | Pacing::Free => Room::of(TURN_AHEAD_NS),
+            Pacing::Waits => Room::default(),
+        };
+        let all = &self.flights;
+        wait.waits_for_others = false;
+        if let Some(time) = room.time {
+            let waited = wait.nap > 0;
+            if !self.has_room(flight, time) && flight.in_flight() > 0 && !stream.is_busy() {
+                flight.end_all(now, all, waited);
+                self.queues.store(waited, Ordering::Relaxed);
+            }
+            if self.has_room(flight, time) {
+                flight.launch(now, all);
+                return None;
+            }
+            self.queues.store(true, Ordering::Relaxed);
+            wait.waits_for_others = all.count() > flight.in_flight();
+        }
+        // Of this process, or of another of the job.
+        let is_at_work = all.count() > 0 || room.is_job_at_work;
+        if is_at_work && !room.others_wait {
+            flight.look(now, all, |event| stream.is_reached(event));
+        } else {
+            // Only time is missing, or the work has just begun.
+            wait.since = now;
+            all.go_on();
+        }
+        let since = wait.since.max(all.ended());
+        if now.saturating_sub(since) > longer_by_some(flight.patience(all), since) {
+            flight.overrun(now, all);
+            wait.has_overrun = true;
+            return None;
+        }
+        let doubled = wait.nap.saturating_mul(2);
+        wait.nap = room.again_in.unwrap_or(doubled);
+        wait.nap = wait.nap.clamp(SHORT_NAP_NS, LONG_NAP_NS);
+        Some(wait.nap)
+    }
+
+    /// What the job's credit pays for.
+    fn paid(&self, now: u64) -> Room {
         let credit = self.pace.credit(now, self.rate());
         let resume = self.in_rounds(RESUME_CREDIT_NS);
         let least = if self.rests() {
@@ -121,44 +194,14 @@ impl Cap {
             self.pace.wait(now);
         }
         let others_wait = self.pace.others_wait(now);
-        let all = &self.flights;
-        wait.waits_for_others = false;
-        if has_credit && !others_wait {
-            let credit = credit.unsigned_abs();
-            let waited = wait.nap > 0;
-            if !self.has_room(flight, credit) && flight.in_flight() > 0 && !stream.is_busy() {
-                flight.end_all(now, all, waited);
-                self.queues.store(waited, Ordering::Relaxed);
-            }
-            if self.has_room(flight, credit) {
-                flight.launch(now, all);
-                return None;
-            }
-            self.queues.store(true, Ordering::Relaxed);
-            wait.waits_for_others = all.count() > flight.in_flight();
+        let may_launch = has_credit && !others_wait;
+        let missing = resume.saturating_add_signed(credit.saturating_neg());
+        Room {
+            time: may_launch.then(|| self.rate.on_gpu(credit.unsigned_abs())),
+            again_in: (!has_credit).then_some(missing),
+            others_wait,
+            is_job_at_work: self.pace.is_at_work(now),
         }
-        // Of this process, or of another of the job.
-        let is_at_work = all.count() > 0 || self.pace.is_at_work(now);
-        if is_at_work && !others_wait {
-            flight.look(now, all, |event| stream.is_reached(event));
-        } else {
-            // Only time is missing, or the work has just begun.
-            wait.since = now;
-            all.go_on();
-        }
-        let since = wait.since.max(all.ended());
-        if now.saturating_sub(since) > longer_by_some(flight.patience(all), since) {
-            flight.overrun(now, all);
-            wait.has_overrun = true;
-            return None;
-        }
-        wait.nap = if has_credit {
-            wait.nap.saturating_mul(2)
-        } else {
-            resume.saturating_add_signed(credit.saturating_neg())
-        };
-        wait.nap = wait.nap.clamp(SHORT_NAP_NS, LONG_NAP_NS);
-        Some(wait.nap)
     }
 
     /// A time, or more for a job that uses several GPUs.
@@ -177,9 +220,9 @@ impl Cap {
         }
     }
 
-    /// Whether one more launch may be in flight: as many as the credit pays for, one at a time until it is known how long they take.
-    fn has_room(&self, flight: &Flight, credit: u64) -> bool {
-        let paid = |each| self.rate.on_gpu(credit).checked_div(each).unwrap_or(0);
+    /// Whether one more launch may be in flight: as many as fit into this GPU time, one at a time until it is known how long they take.
+    fn has_room(&self, flight: &Flight, time: u64) -> bool {
+        let paid = |each| time.checked_div(each).unwrap_or(0);
         let most = paid(self.launch_time()).max(1);
         let most = match flight.in_flight() {
             0 => most,
@@ -225,9 +268,22 @@ impl Cap {
         if self.pace.credit(now, self.rate()) <= 0 {
             self.rests.store(true, Ordering::Relaxed);
         }
-        if unseen > 0 {
-            return;
+        if unseen == 0 {
+            self.note_launches(time, ended);
         }
+    }
+
+    /// Where turns hold nothing is charged, and launches are only measured: the time in which the GPU worked for this process; `None` if
+    /// that is not known.
+    pub(super) fn learn(&self, time: Option<u64>) {
+        let ended = self.flights.take_new_ends();
+        if let Some(time) = time {
+            self.note_launches(time, ended);
+        }
+    }
+
+    /// So many launches ended in this time.
+    fn note_launches(&self, time: u64, ended: u64) {
         let left = OF_LATE_NS.saturating_sub(time);
         let fade = |word: &AtomicU64, more: u64| {
             // Relaxed: one thread writes.

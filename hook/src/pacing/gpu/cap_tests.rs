@@ -32,6 +32,8 @@ use Kernel::{AwaitsLaunches, Meets, Takes};
 struct Process<'a> {
     cap: &'a Cap,
     kernels: &'a [Kernel],
+    /// How it launches at that time.
+    pacing: fn(u64) -> Pacing,
     /// It waits for each kernel, and so long after that.
     pause: Option<u64>,
     samples: Samples,
@@ -80,6 +82,7 @@ impl<'a> Process<'a> {
         Self {
             cap,
             kernels,
+            pacing: |_| Pacing::OwnCap,
             pause: None,
             samples: Samples::default(),
             sample_at: u64::MAX,
@@ -118,7 +121,7 @@ impl<'a> Process<'a> {
         self.in_queues > 0
     }
 
-    /// Launches if it may, as `PacedGpu::wait_for_cap` does.
+    /// Launches if it may, as `PacedGpu::wait_for_room` does.
     fn launch(&mut self, now: u64) {
         if now < self.next_at || self.pause.is_some() && self.is_busy() {
             return;
@@ -137,7 +140,8 @@ impl<'a> Process<'a> {
             events: &mut self.events[stream],
         };
         let flight = &mut self.flights[stream];
-        if let Some(nap) = self.cap.look(now, wait, flight, &tail) {
+        let pacing = (self.pacing)(now);
+        if let Some(nap) = self.cap.look(now, pacing, wait, flight, &tail) {
             self.next_at = now + nap;
             return;
         }
@@ -171,7 +175,11 @@ impl<'a> Process<'a> {
         let single = if self.cap.queues() { 0 } else { launched };
         let unseen = self.samples.unseen(now, self.called);
         let counted = self.samples.counted(now, self.called, has_work, single);
-        self.cap.charge(now, counted, unseen);
+        match (self.pacing)(now) {
+            Pacing::OwnCap => self.cap.charge(now, counted, unseen),
+            Pacing::Waits => self.cap.learn(None),
+            Pacing::Turn | Pacing::Free => self.cap.learn(Some(counted)),
+        }
         let is_idle = !has_work && launched == 0;
         if is_idle {
             let all = &self.cap.flights;
@@ -510,4 +518,62 @@ fn launches_that_work_in_flight_waits_for_go_on() {
             );
         }
     }
+}
+
+#[test]
+fn in_turns_a_program_has_the_gpu_in_its_own() {
+    const LONG: u64 = 20 * MS;
+    for (kernel, streams) in [
+        (20 * US, 1),
+        (200 * US, 1),
+        (200 * US, 8),
+        (MS, 1),
+        (5 * MS, 2),
+    ] {
+        let part = |pacing: fn(u64) -> Pacing| {
+            let [cap] = caps(WHOLE / 2);
+            let kernels = [Takes(kernel)];
+            let mut process = Process::new(&cap, &kernels).in_streams(streams);
+            process.pacing = pacing;
+            let mut had = [0.0; 2];
+            for turn in 0..200 {
+                let one = std::slice::from_mut(&mut process);
+                let part = run_for(START + turn * LONG, one, LONG)[0] * 5.0;
+                if turn >= 40 {
+                    had[turn as usize % 2] += part / 80.0;
+                }
+            }
+            had
+        };
+        let [own, others] = part(|now| match (now - START) / LONG % 2 {
+            0 => Pacing::Turn,
+            _ => Pacing::Waits,
+        });
+        let in_flight = (TURN_AHEAD_NS + kernel * streams as u64) as f64 / LONG as f64;
+        println!("{kernel} {streams}: {own:.2}, {others:.2} of others' turns");
+        assert!(own > 0.8, "{kernel} {streams}: {own}");
+        assert!(others < in_flight + 0.05, "{kernel} {streams}: {others}");
+        // Without them it has all.
+        let all = part(|_| Pacing::Turn);
+        assert!(all.iter().all(|part| *part > 0.85), "{kernel}: {all:?}");
+    }
+}
+
+#[test]
+fn no_turn_is_waited_for_by_work_that_needs_it() {
+    let [cap] = caps(QUARTER);
+    let blocked = [AwaitsLaunches(3), Takes(MS), Takes(MS), Takes(MS)];
+    let mut process = Process::new(&cap, &blocked);
+    process.pacing = |now| match now - START {
+        0..MS => Pacing::Turn,
+        _ => Pacing::Waits,
+    };
+    run(std::slice::from_mut(&mut process), 100);
+    assert!(process.count >= blocked.len(), "{}", process.count);
+    // Work that needs nothing waits.
+    let [cap] = caps(QUARTER);
+    let mut process = Process::new(&cap, &[Takes(MS)]);
+    process.pacing = |_| Pacing::Waits;
+    run(std::slice::from_mut(&mut process), 100);
+    assert_eq!(process.count, 0);
 }

@@ -15,6 +15,7 @@ use crate::driver::cuda_queries;
 use crate::driver::stream::relaxed;
 use crate::identity::pack;
 use crate::os::{self, Thread};
+use softmig_region::seat::Pacing;
 
 /// The interval of samples for a program that is at work.
 const SAMPLE_EVERY_NS: u64 = 2_000_000;
@@ -144,14 +145,15 @@ impl Thread for PacedGpu {
         // A launch has started this thread: what was before is not work.
         samples.wake();
         loop {
-            let is_steered = self.arbiter.is_steered();
-            self.is_free.store(is_steered, Ordering::SeqCst);
-            if self.sample(&mut samples, is_steered) {
+            let pacing = self.arbiter.pacing();
+            let is_free = pacing == Pacing::Free;
+            self.is_free.store(is_free, Ordering::SeqCst);
+            if self.sample(&mut samples, pacing) {
                 let now = os::nanoseconds();
                 // Without a seat since the arbiter was silent: a program whose work is long launches none that would ask.
                 self.take_seat();
                 self.arbiter.want(now);
-                let ends_soon = !is_steered && self.cap().is_some_and(Cap::rests);
+                let ends_soon = pacing == Pacing::OwnCap && self.cap().is_some_and(Cap::rests);
                 let most = if ends_soon {
                     FIRST_INTERVAL_NS
                 } else {
@@ -160,7 +162,7 @@ impl Thread for PacedGpu {
                 os::nap(samples.interval(most, now));
                 continue;
             }
-            if is_steered && self.stop_sampling() {
+            if is_free && self.stop_sampling() {
                 samples.wake();
                 continue;
             }
@@ -185,14 +187,16 @@ impl PacedGpu {
 
     /// Tells the arbiter whether there is work now, or charges it to the job's cap. Returns whether there is, or was since
     /// the last time.
-    fn sample(&self, samples: &mut Samples, is_steered: bool) -> bool {
+    fn sample(&self, samples: &mut Samples, pacing: Pacing) -> bool {
         let now = os::nanoseconds();
+        // Before the launches: one that waited is among these then.
+        let waits = self.waiting.load(Ordering::SeqCst) > 0;
         let launched = self.take_launched(now);
-        let cap = self.cap().filter(|_| !is_steered);
+        let cap = self.cap().filter(|_| pacing != Pacing::Free);
         let asked = self.has_work(samples.at, now, cap);
         let has_flights = cap.is_some_and(|cap| self.look_at_all(cap, now));
         // To look at all takes longer than a short kernel.
-        let has_work = asked.unwrap_or(has_flights);
+        let has_work = asked.unwrap_or(has_flights) || waits;
         // Captured launches do not run.
         let ran = if captures::are_any() { 0 } else { launched };
         let single = if cap.is_some_and(Cap::queues) { 0 } else { ran };
@@ -201,8 +205,11 @@ impl PacedGpu {
         let unseen = samples.unseen(now, called);
         let counted = samples.counted(now, called, has_work, single);
         self.arbiter.tell_work(now, has_work, counted);
-        if let Some(cap) = cap {
-            cap.charge(now, counted, unseen);
+        match (cap, pacing) {
+            (Some(cap), Pacing::OwnCap) => cap.charge(now, counted, unseen),
+            (Some(cap), Pacing::Turn) => cap.learn(Some(counted)),
+            (Some(cap), _) => cap.learn(None),
+            (None, _) => {}
         }
         has_work || launched > 0
     }

@@ -5,6 +5,7 @@ use super::*;
 use crate::arbiter::scheduler::Device;
 use crate::packs::PackId;
 use crate::schedule::Nanos;
+use softmig_region::seat::Pacing;
 use softmig_rm::{Channel, Reading, Switch, Untaken};
 use std::path::Path;
 
@@ -267,6 +268,28 @@ fn a_pack_is_one_job_with_the_shares_of_all_and_its_time_is_theirs_by_their_work
         "{parts:?}"
     );
     assert!(!are_together);
+}
+
+#[test]
+fn jobs_of_several_users_are_told_of_turns_and_none_is_held_for_them() {
+    for (pack, is_shared) in [(PackId::Account(7), true), (PACK, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 2])]);
+        let all = [1, 2]
+            .map(|number| Client::start(&gpu, number, quarters(number, 2, Mode::SOFT, Some(pack))));
+        let pacings = || all.each_ref().map(|it| it.sat.seat().pacing());
+        wait_until("they are steered", || !pacings().contains(&Pacing::OwnCap));
+        let mut waited = [0, 0];
+        for _ in 0..1000 {
+            let seen = pacings();
+            assert_ne!(seen, [Pacing::Waits; 2]);
+            waited = [0, 1].map(|at| waited[at] + u32::from(seen[at] == Pacing::Waits));
+            thread::sleep(Duration::from_millis(1));
+        }
+        gpu.end();
+        assert_eq!(waited.map(|times| times > 50), [is_shared; 2], "{waited:?}");
+        assert!(device.told_since(0).iter().all(|it| it.is_on));
+    }
 }
 
 #[test]

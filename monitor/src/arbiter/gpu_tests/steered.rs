@@ -7,7 +7,7 @@ use crate::arbiter::settings::Proved;
 use crate::arbiter::{Client, GatedJob, GpuId, NotSteered, Sharing};
 use crate::schedule::Nanos;
 use rustix::io::Errno;
-use softmig_region::seat::MOST_CHANNELS;
+use softmig_region::seat::{MOST_CHANNELS, Pacing};
 use softmig_rm::{Channel, Reading, Switch, Untaken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ fn steered_gpu(folder: &Path) -> (Arc<Gpu>, Steered) {
 }
 
 pub(super) fn is_free(sat: &Sat) -> bool {
-    sat.seat().free().load(SeqCst) == 1
+    sat.seat().pacing() == Pacing::Free
 }
 
 pub(super) fn channel(number: u32) -> Channel {
@@ -581,7 +581,7 @@ fn jobs_that_have_gone_leave_nothing_behind() {
     for number in 2..300 {
         let (sat, id, _) = steered_job(&gpu, number);
         sat.want();
-        wait_until("it is steered, too", || sat.seat().free().load(SeqCst) == 1);
+        wait_until("it is steered, too", || sat.seat().pacing() == Pacing::Free);
         gpu.remove(id);
     }
     wait_until("one is there", || {
