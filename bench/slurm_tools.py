@@ -44,6 +44,7 @@ SUBMITTED = {
     "snakemake": ("snakemake --snakefile /opt/cases/Snakefile --executor slurm --jobs 3 --latency-wait 10 --slurm-status-command squeue --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2; cat by_*", [QUARTER, QUARTER, HALF]),
     # Nextflow itself comes from no registry of packages: the lines that its SlurmExecutor writes.
     "nextflow": ("sbatch --wait /opt/cases/nextflow.sh; cat .command.log", [QUARTER]),
+    "torch on two nodes": ("sbatch --wait /opt/cases/on_nodes.sh; cat said", [QUARTER.replace("0/1", rank) for rank in ("0/2", "1/2")]),
 }
 # What is typed in a job, which is submitted in each form, also as a step.
 LAUNCHED = {
@@ -77,8 +78,8 @@ def script(only):
     wanted = {}
     for tool, (command, says) in SUBMITTED.items():
         if re.search(only, tool):
-            wanted[tool] = (tool, says)
-            lines.append(f"echo '== {tool}'; mkdir -p {tool}; (cd {tool}; timeout {LONGEST} bash -c '{command}') </dev/null 2>&1")
+            wanted[tool] = (tool.split(" on ")[0], says)
+            lines.append(f"echo '== {tool}'; mkdir -p '{tool}'; (cd '{tool}'; timeout {LONGEST} bash -c '{command}') </dev/null 2>&1")
     for tool, commands in LAUNCHED.items():
         for form in [*FORMS, CONTROL] if re.search(only, tool) else []:
             part = f"{tool} by {form}"
@@ -111,7 +112,7 @@ def main():
     wrong = set()
     for part, (tool, says) in wanted.items():
         lines = re.findall(r"^shards=.*$", found.get(part, ""), re.MULTILINE)
-        is_right = lines == says
+        is_right = sorted(lines) == sorted(says)
         if part.endswith(CONTROL):
             is_right = len(lines) == 2 * len(says) or bool(lines) and all(line.endswith("/2") for line in lines)
         if not is_right:

@@ -30,6 +30,20 @@ pub fn ask(commands: &Commands, id: JobId, times: Times) -> Result<String, AskEr
     }
 }
 
+/// The number of a job that is known to people as a task of an array, `6_2`, or a component, `6+1`.
+pub fn id_of(commands: &Commands, name: &str) -> Result<Option<JobId>, AskError> {
+    let (which, columns) = (format!("--jobs={name}"), format!("--format={ONE}"));
+    let answer = commands.answer("sacct", &["--allocations", "--parsable2", &which, &columns])?;
+    Ok(named(&answer, name))
+}
+
+fn named(answer: &str, name: &str) -> Option<JobId> {
+    let mut lines = answer.lines();
+    let columns = Columns::parse(lines.next()?);
+    let mut rows = lines.filter_map(|line| columns.row(line));
+    JobId::parse(rows.find(|row| row.name == name)?.id)
+}
+
 /// The job's own line of an answer with a header: the number of an array's last task names the array, too.
 pub fn row_of(answer: &str, id: JobId) -> Option<Row<'_>> {
     let (own, mut lines) = (id.to_string(), answer.lines());
@@ -132,6 +146,15 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_is_found_by_its_name() {
+        let answer = "JobIDRaw|JobID\n6|6_7\n8|6_1\n9|6_2\n";
+        let found = |name| named(answer, name).map(|id| id.to_string());
+        assert_eq!(found("6_2").as_deref(), Some("9"));
+        assert_eq!(found("6_7").as_deref(), Some("6"));
+        assert_eq!(found("6_3"), None);
+    }
 
     #[test]
     fn a_line_is_read_by_its_header() {

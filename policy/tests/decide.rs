@@ -181,6 +181,43 @@ fn every_wrong_request_has_its_code() {
 }
 
 #[test]
+fn a_part_as_people_write_it_elsewhere_gets_the_slice_that_it_means() {
+    for (gres, meant) in [
+        ("gpu:l40s:0.5", 2),
+        ("gpu:l40s:0.25:1", 4),
+        ("gpu:l40s:1/2", 2),
+        ("gpu:l40s.50%:1", 2),
+        ("gpu:l40s.25%", 4),
+        ("gpu:l40s.half:1", 2),
+        ("gpu:l40s.Quarter:1", 4),
+        ("gpu:0.5", 2),
+        ("gpu:0.25:1", 4),
+        ("gpu:1/2:1", 2),
+        // There is no third.
+        ("gpu:l40s:0.3", 4),
+        ("gpu:l40s.0x:1", 4),
+    ] {
+        let refusal = refused(&per_node(gres));
+        let hint = format!("--gres=gpu:l40s.{meant}:1");
+        assert_eq!(refusal.code(), Code::Malformed, "{gres}: {refusal}");
+        assert!(refusal.hint().contains(&hint), "{gres}: {refusal}");
+    }
+    let twice = Request {
+        tres_per_job: Some("gres/gpu:l40s.4:2".into()),
+        min_nodes: Some(2),
+        ..Request::default()
+    };
+    let refusal = refused(&twice);
+    let hint = "use --gres=gpu:l40s.4:1 --nodes=2 for a slice on each node";
+    assert!(refusal.hint().contains(hint), "{refusal}");
+    let each = Request {
+        min_nodes: Some(2),
+        ..per_node("gres/gpu:l40s.4:2")
+    };
+    assert!(!refused(&each).hint().contains("each node"));
+}
+
+#[test]
 fn each_node_has_a_slice_and_no_more_nodes_than_it_needs() {
     let nodes = |min, max| {
         let request = Request {

@@ -79,9 +79,10 @@ impl Summary {
 
     /// The smaller slice to tell of: the smallest that would have done; else the smallest that would have held the memory;
     /// else the next smaller one, which would have held too little. `None` without a smaller one, without a known peak,
-    /// and if the job [needed more](Self::needed_more).
+    /// and if the job [needed more](Self::needed_more) or [used nothing](Self::is_unused).
     pub fn smaller(&self, gpu: &GpuType) -> Option<Smaller> {
-        let peak = self.peak_bytes.filter(|_| !self.needed_more())?;
+        let is_told = !self.needed_more() && !self.is_unused();
+        let peak = self.peak_bytes.filter(|_| is_told)?;
         let offers = gpu.slices().iter().filter_map(|&size| gpu.slice(size));
         // The largest first.
         let smaller: Vec<Smaller> = offers
@@ -104,6 +105,11 @@ impl Summary {
         self.refused > self.recovered
     }
 
+    /// Whether it had nothing of its GPU yet.
+    pub fn is_unused(&self) -> bool {
+        self.peak_bytes == Some(0) && self.charged_seconds == 0.0 && self.refused == 0
+    }
+
     fn is_larger_than(&self, other: &Limits) -> bool {
         let (own, other) = (
             [self.slice.shards, self.slice.shards_per_gpu],
@@ -118,8 +124,7 @@ impl Summary {
     pub fn sentence(&self, gpu: Option<&GpuType>) -> String {
         let part = name(self.slice.shards, self.slice.shards_per_gpu);
         let limit = self.slice.memory_bytes;
-        let is_idle = self.peak_bytes == Some(0) && self.charged_seconds == 0.0;
-        if is_idle && self.refused == 0 {
+        if self.is_unused() {
             return format!("did not use its {part}");
         }
         let mut text = match self.peak_bytes {

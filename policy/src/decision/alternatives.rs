@@ -64,9 +64,43 @@ pub(crate) fn smallest_slice(gpu: &GpuType) -> Option<Limits> {
     gpu.slice(*gpu.slices().last()?)
 }
 
-/// The smallest slice of each type, at most three of them.
-pub(crate) fn example_slices(policy: &Policy) -> Vec<Limits> {
-    policy.gpus().filter_map(smallest_slice).take(3).collect()
+/// A slice of each type, at most three of them: of the size that these words mean, or else the smallest.
+pub(crate) fn example_slices(policy: &Policy, size: Option<u32>) -> Vec<Limits> {
+    let slices = policy.gpus().filter_map(|gpu| slice_or_smallest(gpu, size));
+    slices.take(3).collect()
+}
+
+pub(crate) fn slice_or_smallest(gpu: &GpuType, size: Option<u32>) -> Option<Limits> {
+    let slice = size.and_then(|size| gpu.slice(size));
+    slice.or_else(|| smallest_slice(gpu))
+}
+
+/// The size that a part of a GPU has, as people write it elsewhere: `0.25`, `25%`, `1/4`, `quarter` and `4` are all 4.
+pub(crate) fn size_meant(text: &str) -> Option<u32> {
+    const WORDS: [(&str, u32); 8] = [
+        ("half", 2),
+        ("two", 2),
+        ("third", 3),
+        ("three", 3),
+        ("quarter", 4),
+        ("four", 4),
+        ("eighth", 8),
+        ("eight", 8),
+    ];
+    let text = text.to_ascii_lowercase();
+    if let Some((_, size)) = WORDS.iter().find(|(word, _)| *word == text) {
+        return Some(*size);
+    }
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);
+    let parts = match (text.strip_suffix('%'), text.strip_prefix("1/")) {
+        (Some(percent), _) => 100.0 / number(percent)?,
+        (_, Some(parts)) => number(parts)?,
+        (None, None) => match number(&text)? {
+            part if part < 1.0 => 1.0 / part,
+            parts => parts,
+        },
+    };
+    (parts < f64::from(u32::MAX)).then_some(parts.round() as u32)
 }
 
 /// The types of whole GPUs that the policy knows.
@@ -77,7 +111,8 @@ pub(crate) fn whole_types(policy: &Policy) -> Vec<String> {
 
 /// The slice that a word such as `l40s.four` most likely means.
 pub(crate) fn slice_meant(policy: &Policy, word: &str) -> Option<Limits> {
-    smallest_slice(policy.gpu(word.rsplit_once('.')?.0)?)
+    let (name, size) = word.rsplit_once('.')?;
+    slice_or_smallest(policy.gpu(name)?, size_meant(size))
 }
 
 /// The type of a whole GPU or MIG instance that another word most likely means; part of its name is enough.

@@ -117,6 +117,7 @@ impl Attainable<'_> {
                 *same = same.take().filter(|same| match same {
                     SameAmount::Slice(slice) => self.slice(slice),
                     SameAmount::WholeGpus(count) => self.wholes(gpu_type.as_str(), *count),
+                    SameAmount::OnEachNode(nodes) => self.slices(one, *nodes),
                 });
                 if !self.slice(one)
                     && let Some(smaller) = self.largest_slice(Some(gpu_type.as_str()))

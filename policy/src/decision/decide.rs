@@ -6,7 +6,8 @@ use crate::config::legacy_mps::Mps;
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::decision::alternatives::{
-    example_slices, largest_slice, nearest_size, sizes_around, smallest_slice, whole_types,
+    example_slices, largest_slice, nearest_size, size_meant, sizes_around, slice_or_smallest,
+    whole_types,
 };
 use crate::decision::gpu_request::{Part, Size, Wanted, name_of, typed};
 use crate::decision::reason::{Meant, MemoryOffer, Offer, Reason, SameAmount, SliceOrShards};
@@ -17,7 +18,7 @@ use crate::decision::{access, attainable};
 use crate::node::limits::{Limits, decimal};
 use crate::node::tag::Tag;
 use crate::slurm::gres::Name;
-use crate::slurm::job_request::Request;
+use crate::slurm::job_request::{CountedPer, Request};
 
 /// Decides on a request.
 ///
@@ -119,7 +120,7 @@ fn grant(
         slices,
     } = &found[0];
     if *slices != 1 {
-        return Err(wrong_count(part, gpu, limits, *slices));
+        return Err(wrong_count(request, part, gpu, limits, *slices));
     }
     if wanted.has_wholes() {
         let slice = SliceOrShards::from_limits(gpu, limits);
@@ -196,7 +197,7 @@ fn shard_limits<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Re
         ) {
             (RawShards::Allow, [gpu]) => gpu,
             _ => {
-                let examples = example_slices(policy);
+                let examples = example_slices(policy, None);
                 return Err(refuse(part, Reason::UntypedShards { examples }));
             }
         },
@@ -288,19 +289,25 @@ fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Foun
 fn malformed(policy: &Policy, raw: &str) -> Refusal {
     let examples = match like(policy, raw) {
         Some(slice) => vec![slice],
-        None => example_slices(policy),
+        None => {
+            let size = typed(raw).split_once([':', '=']).map(|(_, size)| size);
+            example_slices(policy, size.and_then(size_meant))
+        }
     };
     Refusal::new(typed(raw), Reason::UnreadableSlice { examples })
 }
 
-/// The smallest slice of the type that an item names somewhere.
+/// A slice of the type that an item names somewhere, of the size that the words behind it mean, or else the smallest.
 fn like(policy: &Policy, raw: &str) -> Option<Limits> {
     let words = raw.split([':', '=', '/', ';']);
     let mut names = words.flat_map(|word| {
         let dots = word.match_indices('.').map(|(at, _)| &word[..at]);
         dots.chain([word])
     });
-    smallest_slice(names.find_map(|name| policy.gpu(name))?)
+    let gpu = names.find_map(|name| policy.gpu(name))?;
+    let (_, rest) = raw.split_once(gpu.name())?;
+    let size = rest.get(1..).unwrap_or_default().split([':', '=']).next();
+    slice_or_smallest(gpu, size.and_then(size_meant))
 }
 
 fn in_other_case(raw: &str) -> Refusal {
@@ -330,7 +337,7 @@ fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
     let reason = Reason::UnknownSliceType {
         name: name.to_string(),
         shared: policy.gpus().map(|gpu| gpu.name().to_string()).collect(),
-        meant: meant.unwrap_or_else(|| Meant::Examples(example_slices(policy))),
+        meant: meant.unwrap_or_else(|| Meant::Examples(example_slices(policy, None))),
     };
     refuse(part, reason)
 }
@@ -344,12 +351,21 @@ fn several(parts: &[Part<'_>], found: &[Found<'_>]) -> Refusal {
     Refusal::new(asked.join(","), reason)
 }
 
-fn wrong_count(part: &Part<'_>, gpu: &GpuType, limits: &Limits, slices: u64) -> Refusal {
+fn wrong_count(
+    request: &Request,
+    part: &Part<'_>,
+    gpu: &GpuType,
+    limits: &Limits,
+    slices: u64,
+) -> Refusal {
     /// A request for more GPUs than this is a typing error.
     const MOST_GPUS: u64 = 64;
     let shards = u64::from(limits.share().shards()).saturating_mul(slices);
+    let nodes = u64::from(request.nodes());
+    let is_for_each = part.place == CountedPer::Job && nodes == slices;
+    let on_each = is_for_each.then_some(SameAmount::OnEachNode(nodes));
     let bigger = gpu.slice_of_shards(shards).and_then(|size| gpu.slice(size));
-    let same = bigger.map(SameAmount::Slice).or_else(|| {
+    let same = on_each.or(bigger.map(SameAmount::Slice)).or_else(|| {
         let gpus = shards.div_ceil(u64::from(gpu.shards_per_gpu()));
         (1..=MOST_GPUS)
             .contains(&gpus)

@@ -2,6 +2,7 @@
 
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
+use crate::decision::alternatives::size_meant;
 use crate::node::size::Bytes;
 use crate::slurm::gres::{Gres, Item, Name, Prefix, items, mps};
 use crate::slurm::job_request::{CountedPer, Request};
@@ -87,7 +88,8 @@ impl<'a> Wanted<'a> {
                     gres.name == Name::Gpu
                         && policy.is_some_and(|policy| is_near_slice(kind, policy))
                 };
-                if slice.is_none() && gres.kind.is_some_and(is_near) {
+                let is_fraction = slice.is_some_and(|(name, _)| name == "0");
+                if is_fraction || slice.is_none() && gres.kind.is_some_and(is_near) {
                     self.malformed = Some(raw);
                 } else if slice.is_some() || gres.name != Name::Gpu {
                     self.parts.push(Part {
@@ -185,13 +187,17 @@ fn is_nameless_slice(raw: &str, policy: &Policy) -> bool {
         .is_some_and(|(name, _)| name == Name::Gpu.as_str() || policy.gpu(name).is_some())
 }
 
-/// True for a type that only a slipped finger tells from a slice of a known one: `l40s.4.`, `l40s.4x`, `l40s.4;1`. Slurm
-/// would only say that no node has it.
+/// True for a type that only a slipped finger tells from a slice of a known one: `l40s.4.`, `l40s.4x`, `l40s.4;1`, or a word:
+/// `l40s.quarter`. Slurm would only say that no node has it.
 fn is_near_slice(kind: &str, policy: &Policy) -> bool {
     if policy.is_plain_type(kind) || policy.is_reservable(kind) {
         return false;
     }
+    let is_word = |size: &str| size.bytes().all(|it| it.is_ascii_alphabetic());
     splits(kind).any(|(name, size)| {
+        if is_word(size) {
+            return size_meant(size).is_some() && policy.gpu(name).is_some();
+        }
         let digits = size.bytes().take_while(u8::is_ascii_digit).count();
         let rest = &size[digits..];
         let is_slip = match rest.as_bytes() {

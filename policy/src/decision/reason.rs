@@ -326,6 +326,8 @@ impl SliceOrShards {
 pub(crate) enum SameAmount {
     Slice(Limits),
     WholeGpus(u64),
+    /// One of them on each of so many nodes.
+    OnEachNode(u64),
 }
 
 /// The most likely meaning of a name that is not known.

@@ -144,6 +144,10 @@ pub(crate) fn explain(reason: &Reason, asked: &str, may: &May) -> Words {
                         slice(one)
                     )
                 }
+                Some(SameAmount::OnEachNode(nodes)) => format!(
+                    "use {0} --nodes={nodes} for a slice on each node, or {0} --nodes=1",
+                    slice(one)
+                ),
                 Some(SameAmount::WholeGpus(count)) => format!(
                     "use {}, or {} {}",
                     slice(one),

@@ -91,6 +91,9 @@ const NUMBERS: &[&str] = &["JobID", "UserID", "GroupID", "RestartCnt"];
 /// The same on releases where jobs have a second name, by which the job's control group may be called.
 const NUMBERS_AND_SLUID: &[&str] = &["JobID", "UserID", "GroupID", "RestartCnt", "SLUID"];
 
+/// The numbers, and the same as people know them.
+pub(crate) const NAMES: &[&str] = &["JobID", "JobArrayID"];
+
 /// The number alone.
 const ID: &[&str] = &["JobID"];
 

@@ -24,9 +24,9 @@ use uzers::User;
 
 /// Shows what would happen to a request for GPUs, without submitting it.
 ///
-/// Takes those of sbatch's options that the answer depends on, a script with #SBATCH lines, or a whole line that begins with
-/// sbatch, srun or salloc; then other options are passed over. Without any of these it lists what can be asked for. The
-/// answer is the one that slurmctld gives, from the same policy and the same code.
+/// Takes sbatch's options, a script with #SBATCH lines, or a whole line that begins with sbatch, srun or salloc. Options that
+/// the answer does not depend on are passed over. Without any of these it lists what can be asked for. The answer is the one
+/// that slurmctld gives, from the same policy and the same code.
 ///
 /// Exit status: 0 unchanged or granted, 3 refused, 4 it depends on the account, 2 wrong usage, 1 the policy cannot be read.
 #[derive(Args)]

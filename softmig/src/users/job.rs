@@ -10,6 +10,7 @@ mod report;
 
 use crate::ask::cluster::ask;
 use crate::ask::cluster::reasons::Asker;
+use crate::ask::squeue::{self, NAMES};
 use crate::files::policy_file;
 use crate::output::say::say;
 use anyhow::{Context as _, bail};
@@ -18,6 +19,7 @@ use file::Found;
 use report::Report;
 use softmig_node::job::JobId;
 use softmig_node::node::Node;
+use softmig_node::sacct;
 use softmig_policy::Policy;
 use std::path::PathBuf;
 
@@ -30,7 +32,7 @@ use std::path::PathBuf;
 /// Exit status: 0 done, 2 wrong usage, 1 the job is not here, or its use is not known.
 #[derive(Args)]
 pub(crate) struct Job {
-    /// The job's number; inside a job its own
+    /// The job's number, 12345, or 12345_7 for a task of an array; inside a job its own
     #[arg(value_name = "JOB")]
     job: Option<String>,
     /// Print one JSON object (docs/status.md)
@@ -56,7 +58,8 @@ impl Job {
         let used = match found {
             Found::Used(used) => used,
             Found::Limits(words) => bail!(
-                "job {id} has {words}; what it used is not known: softmig-monitor does not run here, or has not measured it yet"
+                "job {id} has {words}; what it used is not known yet: look again in 10 seconds. If it stays so, softmig-monitor \
+                 does not run here"
             ),
             Found::Nothing => return self.elsewhere(id),
         };
@@ -86,14 +89,16 @@ impl Job {
                 "this is not inside a job; give the job's number, as 'softmig job 12345' ('squeue --me' lists yours)"
             );
         };
-        JobId::parse(&text).with_context(|| {
-            let what = if text.contains(['_', '+']) {
-                ": tasks and components have a number of their own, which 'squeue --me --Format=JobArrayID,JobID' lists"
-            } else {
-                " is not the number of a job; write for example 12345"
-            };
-            format!("{text}{what}")
-        })
+        if let Some(id) = JobId::parse(&text) {
+            return Ok(id);
+        }
+        let is_number = |part: &str| JobId::parse(part).is_some() || part == "0";
+        match text.split_once(['_', '+']) {
+            Some((job, task)) if is_number(job) && is_number(task) => of_task(&text),
+            _ => bail!(
+                "{text} is not the number of a job; write for example 12345, or 12345_7 for a task of an array"
+            ),
+        }
     }
 
     /// Slurm's answer about a job that is not on this node: why it waits, where it is, or what it used until its end.
@@ -130,4 +135,18 @@ impl Job {
             job.user
         )
     }
+}
+
+/// The number of a task of an array or of a component, by Slurm's answer: now, or else of the past.
+fn of_task(name: &str) -> anyhow::Result<JobId> {
+    let commands = ask::commands()?;
+    let jobs = squeue::jobs(&commands, NAMES, &["--states=all", "--array"]).unwrap_or_default();
+    let now = jobs.iter().find(|job| job.name == name);
+    if let Some(id) = now.and_then(|job| JobId::parse(&job.id.to_string())) {
+        return Ok(id);
+    }
+    let past = sacct::id_of(&commands, name).ok().flatten();
+    past.with_context(|| {
+        format!("Slurm shows you no job {name}, neither now nor in its accounting")
+    })
 }

@@ -11,6 +11,8 @@ use softmig_usage::js1::Js1;
 /// A job, in Slurm's own words.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct One {
+    /// Its number as people know it: `6_2`.
+    pub(crate) name: String,
     pub(crate) user: String,
     pub(crate) state: String,
     /// A list of names.
@@ -37,6 +39,7 @@ pub(crate) fn read(answer: &str, id: JobId) -> Option<One> {
     let row = sacct::row_of(answer, id)?;
     let time = |text: &str| text.contains('T').then(|| text.to_string());
     Some(One {
+        name: row.name.to_string(),
         user: row.user.to_string(),
         state: row.state.to_string(),
         nodes: row.nodes.to_string(),

@@ -86,6 +86,96 @@ const SHORT_FLAGS: &str = "EHIKOQRVXZbhklsuv";
 /// The commands whose lines can be pasted.
 const COMMANDS: [&str; 3] = ["sbatch", "srun", "salloc"];
 
+/// The options with a value that no answer depends on.
+const OTHERS: [&str; 74] = [
+    "accel-bind",
+    "acctg-freq",
+    "array",
+    "batch",
+    "bb",
+    "bbf",
+    "bcast",
+    "bcast-exclude",
+    "begin",
+    "chdir",
+    "cluster-constraint",
+    "clusters",
+    "comment",
+    "compress",
+    "constraint",
+    "container",
+    "container-id",
+    "core-spec",
+    "cores-per-socket",
+    "cpu-bind",
+    "cpu-freq",
+    "deadline",
+    "delay-boot",
+    "dependency",
+    "distribution",
+    "epilog",
+    "error",
+    "exclude",
+    "export",
+    "export-file",
+    "extra",
+    "extra-node-info",
+    "gid",
+    "gpu-bind",
+    "gres-flags",
+    "het-group",
+    "hint",
+    "input",
+    "job-name",
+    "licenses",
+    "mail-type",
+    "mail-user",
+    "mcs-label",
+    "mem-bind",
+    "mpi",
+    "msg-timeout",
+    "network",
+    "nodefile",
+    "ntasks-per-core",
+    "ntasks-per-socket",
+    "oom-kill-step",
+    "open-mode",
+    "output",
+    "prefer",
+    "priority",
+    "profile",
+    "prolog",
+    "relative",
+    "segment",
+    "signal",
+    "switches",
+    "task-epilog",
+    "task-prolog",
+    "thread-spec",
+    "threads",
+    "threads-per-core",
+    "time-min",
+    "tmp",
+    "tres-bind",
+    "uid",
+    "wait",
+    "wait-all-nodes",
+    "wckey",
+    "wrap",
+];
+
+/// The options of `softmig explain` alone that have no value.
+const OWN_FLAGS: [&str; 2] = ["interactive", "json"];
+
+/// The words of a line.
+#[derive(Debug, Default, PartialEq)]
+struct Line {
+    /// The options that an answer depends on, as `--name=value`, and without a command all that Slurm's clients do not have.
+    kept: Vec<String>,
+    /// What stands after all options: the program.
+    program: Vec<String>,
+}
+
 /// The options for `softmig explain`, those that count least first: of a script, of the environment, of the pasted line, and
 /// its own, which come before the words.
 pub(super) fn options(
@@ -99,23 +189,23 @@ pub(super) fn options(
         .and_then(|name| name.to_str())
         .filter(|name| COMMANDS.contains(name) && !Path::new(first).is_file());
     let is_batch = command.is_none_or(|command| command == "sbatch");
-    let (typed, script) = match command {
-        Some(_) => {
-            let (typed, rest) = options_of(rest);
-            (typed, rest.first().cloned().filter(|_| is_batch))
-        }
-        None => (options_of(rest).0, Some(first.clone())),
+    // As after sbatch, but that `softmig explain` has options as well.
+    let is_bare = command.is_none() && first.starts_with('-');
+    let line = Line::read(if is_bare { words } else { rest }, is_bare);
+    let script = match command {
+        None if !is_bare => Some(first),
+        _ => line.program.first().filter(|_| is_batch),
     };
     let mut all = Vec::new();
     if let Some(script) = script {
-        let text = std::fs::read(&script).map_err(|error| no_script(&script, &error))?;
+        let text = std::fs::read(script).map_err(|error| no_script(script, &error))?;
         let lines = directives(&String::from_utf8_lossy(&text));
-        all.extend(lines.iter().flat_map(|line| options_of(line).0));
+        all.extend(lines.iter().flat_map(|line| Line::read(line, false).kept));
     }
     if with_environment {
         all.extend(of_environment(is_batch));
     }
-    all.extend(typed);
+    all.extend(line.kept);
     if !is_batch {
         all.push("--interactive".to_string());
     }
@@ -184,61 +274,61 @@ fn words_of(line: &str) -> Vec<String> {
     words
 }
 
-/// The options of a line that an answer depends on, as `--name=value`, and the words after all options: the program.
-fn options_of(words: &[String]) -> (Vec<String>, Vec<String>) {
-    let mut found = Vec::new();
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        if let Some(long) = word.strip_prefix("--") {
-            if long.is_empty() {
+impl Line {
+    fn read(words: &[String], is_bare: bool) -> Self {
+        let mut line = Self::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if let Some(long) = word.strip_prefix("--") {
+                if long.is_empty() {
+                    break;
+                }
+                let is_flag = FLAGS.contains(&long) || is_bare && OWN_FLAGS.contains(&long);
+                let (name, value) = match long.split_once('=') {
+                    Some((name, value)) => (name, Some(value.to_string())),
+                    None if is_flag => (long, None),
+                    None => (long, words.next().cloned()),
+                };
+                let counts = WITH_VALUE.iter().any(|(known, _)| *known == name);
+                let is_slurms = !is_bare || FLAGS.contains(&name) || OTHERS.contains(&name);
+                if counts || !is_slurms {
+                    line.keep(name, value);
+                }
+            } else if let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty()) {
+                line.read_short(short, &mut words);
+            } else {
+                line.program.push(word.clone());
                 break;
             }
-            let (name, value) = match long.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_string())),
-                None if FLAGS.contains(&long) => (long, None),
-                None => (long, words.next().cloned()),
+        }
+        line.program.extend(words.cloned());
+        line
+    }
+
+    /// `-N2`, `-N 2`, `-HN2`.
+    fn read_short<'a>(&mut self, letters: &str, words: &mut impl Iterator<Item = &'a String>) {
+        for (at, letter) in letters.char_indices() {
+            if SHORT_FLAGS.contains(letter) {
+                continue;
+            }
+            let rest = &letters[at + letter.len_utf8()..];
+            let value = match rest {
+                "" => words.next().cloned(),
+                rest => Some(rest.strip_prefix('=').unwrap_or(rest).to_string()),
             };
-            keep(&mut found, name, value);
-        } else if let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty()) {
-            read_short(short, &mut words, &mut found);
-        } else {
-            let rest = [word].into_iter().chain(words);
-            return (found, rest.cloned().collect());
+            let named = WITH_VALUE.iter().find(|(_, short)| *short == Some(letter));
+            if let Some((name, _)) = named {
+                self.keep(name, value);
+            }
+            return;
         }
     }
-    (found, words.cloned().collect())
-}
 
-/// `-N2`, `-N 2`, `-HN2`.
-fn read_short<'a>(
-    letters: &str,
-    words: &mut impl Iterator<Item = &'a String>,
-    found: &mut Vec<String>,
-) {
-    for (at, letter) in letters.char_indices() {
-        if SHORT_FLAGS.contains(letter) {
-            continue;
+    fn keep(&mut self, name: &str, value: Option<String>) {
+        match value {
+            Some(value) => self.kept.push(format!("--{name}={value}")),
+            None => self.kept.push(format!("--{name}")),
         }
-        let rest = &letters[at + letter.len_utf8()..];
-        let value = match rest {
-            "" => words.next().cloned(),
-            rest => Some(rest.strip_prefix('=').unwrap_or(rest).to_string()),
-        };
-        let named = WITH_VALUE.iter().find(|(_, short)| *short == Some(letter));
-        if let Some((name, _)) = named {
-            keep(found, name, value);
-        }
-        return;
-    }
-}
-
-fn keep(found: &mut Vec<String>, name: &str, value: Option<String>) {
-    if !WITH_VALUE.iter().any(|(known, _)| *known == name) {
-        return;
-    }
-    match value {
-        Some(value) => found.push(format!("--{name}={value}")),
-        None => found.push(format!("--{name}")),
     }
 }
 
@@ -254,9 +344,9 @@ mod tests {
     fn options_are_found_among_others() {
         let line = "-J 'my job' --gres gpu:l40s.4:1 -N1 -n 2 --mail-type=END --hold -HA lab --exclusive=user \
                     --comment \"a b\" -o out.log train.sh --gres=gpu:9";
-        let (found, rest) = options_of(&words(line));
+        let found = Line::read(&words(line), false);
         assert_eq!(
-            found,
+            found.kept,
             [
                 "--gres=gpu:l40s.4:1",
                 "--nodes=1",
@@ -265,7 +355,32 @@ mod tests {
                 "--exclusive=user"
             ]
         );
-        assert_eq!(rest, ["train.sh", "--gres=gpu:9"]);
+        assert_eq!(found.program, ["train.sh", "--gres=gpu:9"]);
+    }
+
+    #[test]
+    fn options_of_sbatch_need_no_sbatch_before_them() {
+        let read = |line: &str, own: &[&str]| {
+            let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+            options(&words(line), &own, false)
+        };
+        let line = "--array=1-8 -J name --json --at 2027-01-01 --time 1:00 --requeue --wrap 'a b'";
+        let found = read(line, &["--gres=gpu:l40s.4:1"]).unwrap();
+        let kept = [
+            "--json",
+            "--at=2027-01-01",
+            "--time=1:00",
+            "--gres=gpu:l40s.4:1",
+        ];
+        assert_eq!(found, kept);
+        // What neither of them has is no option, and not passed over.
+        assert_eq!(read("--gress=gpu:1", &[]).unwrap(), ["--gress=gpu:1"]);
+        assert_eq!(
+            read("sbatch --gress=gpu:1 -N2", &[]).unwrap(),
+            ["--nodes=2"]
+        );
+        let error = read("--array=1-8 no-such-script", &[]).unwrap_err();
+        assert!(error.starts_with("no-such-script: "), "{error}");
     }
 
     #[test]
@@ -274,7 +389,7 @@ mod tests {
                       #SBATCH -t 1:00:00 --job-name='a b'\nmodule load x\n#SBATCH --nodes=2\n";
         let found: Vec<String> = directives(script)
             .iter()
-            .flat_map(|line| options_of(line).0)
+            .flat_map(|line| Line::read(line, false).kept)
             .collect();
         assert_eq!(found, ["--gres=gpu:l40s.4:1", "--time=1:00:00"]);
     }

@@ -158,7 +158,11 @@ impl fmt::Display for Ended<'_> {
             end,
             ..
         } = self;
-        write!(f, "job {id} on {}: {}", one.nodes, self.had())?;
+        let name = &one.name;
+        let is_task = !name.is_empty() && *name != id.to_string();
+        let as_task = is_task.then(|| format!(", which is {name},"));
+        let as_task = as_task.unwrap_or_default();
+        write!(f, "job {id}{as_task} on {}: {}", one.nodes, self.had())?;
         write!(f, "\n  ended    {end}, {}; it started {start}", one.state)?;
         let used = &one.used;
         if let (true, Some((peak, total))) =
@@ -240,6 +244,23 @@ mod tests {
             told("7|a|CANCELLED by 1000|None assigned|None|2026-11-23T22:16:05||"),
         ];
         insta::assert_snapshot!(all.join("\n\n"));
+    }
+
+    #[test]
+    fn the_number_of_a_task_is_told_with_its_own_name() {
+        let (id, line) = (
+            JobId::parse("7").unwrap(),
+            line("gres/gpu=1,gres/gpu:l40s=1", ""),
+        );
+        let header = "JobID|JobIDRaw|User|State|NodeList|Start|End|AllocTRES|AdminComment";
+        for (name, told) in [
+            ("5_2", "job 7, which is 5_2, on gpu01: "),
+            ("7", "job 7 on gpu01: "),
+        ] {
+            let one = one::read(&format!("{header}\n{name}|{line}"), id).unwrap();
+            let ended = Ended::new(&one, id, None).unwrap().to_string();
+            assert!(ended.starts_with(told), "{ended}");
+        }
     }
 
     #[test]

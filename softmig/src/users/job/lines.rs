@@ -66,6 +66,7 @@ pub(super) fn smaller(
         Some(Some(smaller)) => smaller.to_string(),
         None => "not known: the policy cannot be read here, or lacks the type".to_string(),
         Some(None) if summary.needed_more() => "no: it wanted more memory than it has".to_string(),
+        Some(None) if summary.is_unused() => "not known: it has not used its GPU".to_string(),
         Some(None) if summary.peak_bytes.is_none() => "not known".to_string(),
         Some(None) => "there is no smaller slice".to_string(),
     };
