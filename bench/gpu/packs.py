@@ -39,7 +39,7 @@ MIXES = [
 ]
 SUBJECTS = ("time-sliced", "mps", "slices", "pack")
 # How clients end, how many at a time, and how many ms their kernels take.
-ENDS = [*((how, 24, 20) for how in ("kill", "exit", "crash", "term", "throw")), ("kill", 4, 500)]
+ENDS = [*((how, 36, 20) for how in ("kill", "exit", "crash", "term", "throw")), ("kill", 4, 500)]
 # Accounts that every system has: some programs ask for their user's name.
 OTHERS = (1, 2)
 FIRST = 8000
@@ -53,11 +53,12 @@ class Packs:
         self.options, self.node, self.stage, self.work = options, node, stage, work
         self.file = options.out / "gpu-packs.json"
         self.found = json.loads(self.file.read_text()) if self.file.exists() else {"whole": {}}
-        self.found |= {"machine": machine(), "revision": options.revision, "seconds": options.seconds}
+        self.found = {"revision": options.revision, "revisions": {}} | self.found | {"machine": machine(), "seconds": options.seconds}
         self.numbers = iter(range(FIRST, 10**6))
 
     def keep(self, name, value):
         self.found[name] = value
+        self.found["revisions"][name] = self.options.revision
         self.file.write_text(json.dumps(self.found, indent=1) + "\n")
         print(name, json.dumps(value), flush=True)
 
@@ -280,7 +281,7 @@ class Packs:
                     while job.has_left() and time.monotonic() < until:
                         time.sleep(0.02)
                     job.end()
-                    if time.monotonic() - begun > 120:
+                    if time.monotonic() - begun > self.options.budget / len(ENDS):
                         break
                 if survivors is not None:
                     own.close()
@@ -309,6 +310,12 @@ def write_page(folder):
     """The page beside the figures."""
     found, gpu, driver, lines = runner.page(folder, "packs", "Packs: programs at the same time")
     lines.append(f"{found['machine']['date']}, {gpu}, driver {driver}, softmig of {found['revision']}. Paces are parts of a program's own alone on the GPU.")
+
+    def of(name):
+        """Which softmig, if it is not that of the page."""
+        revision = found["revisions"].get(name, found["revision"])
+        return "" if revision == found["revision"] else f" (softmig of {revision})"
+
     for name in sorted(name for name in found if name.startswith("mix ")):
         lines += table(f"{len(found[name]['pack'])} programs in equal slices", found[name])
     if "quarters" in found:
@@ -316,20 +323,24 @@ def write_page(folder):
     if "shares" in found:
         lines += ["", "## A user's two quarters beside two other users', all busy", "", "| | the two | others | sum |", "| --- | --- | --- | --- |"]
         lines += [f"| {name} | {of['the two of one user']} | {', '.join(map(str, of['others']))} | {of['sum']} |" for name, of in found["shares"].items()]
-    for title, of in found.get("account", {}).items():
-        lines += table(f"A pack of an account: {title}", of)
+    for title, one in found.get("account", {}).items():
+        lines += table(f"A pack of an account: {title}{of('account')}", one)
     if "launch" in found:
         other = found["launch"]
         where = f" ({other['machine']}, softmig of {other['revision']})"
         lines += ["", f"## A program that waits for each kernel of 20 us{where}", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
         lines.append(f"| {other['mps']} | {other['slices']} | {other['pack']} |")
     if "deaths" in found:
-        lines += ["", "## Clients that end with work queued", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
-        lines += [f"| {how} | {of['deaths']} | {of['others died']} | {of['longest end s']} s |" for how, of in found["deaths"].items() if how != "said"]
+        lines += ["", f"## Clients that end with work queued{of('deaths')}", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
+        lines += [f"| {how} | {one['deaths']} | {one['others died']} | {one['longest end s']} s |" for how, one in found["deaths"].items() if how != "said"]
+    if "again" in found:
+        took = ", ".join(f"{one['seconds']} s" for one in found["again"])
+        lines += ["", f"## A program is killed in a kernel, and the next one of its job wants nine tenths of the job's memory{of('again')}", ""]
+        lines.append(f"Both kernels take 0.5 s, and a program of the pack has work beside them. From the start of a program until it had its memory, six times, of which the first had nobody before it: {took}.")
     if "faults" in found:
-        of = found["faults"]
-        news = ", ".join(f"{one['seconds']} s" for one in of["new ones"])
-        lines += ["", "## A fault on the GPU", "", f"One of three clients wrote to a wrong address ({of['the one']}). Others stayed, with their dead contexts. New programs ran {news} after it, each of which was then killed; there were {of['servers']} servers by then. The words of a server about a fault, whose clients' numbers are N here:", "", "```", *of["the server says"], "```"]
+        fault = found["faults"]
+        news = ", ".join(f"{one['seconds']} s" for one in fault["new ones"])
+        lines += ["", "## A fault on the GPU", "", f"One of three clients wrote to a wrong address ({fault['the one']}). Others stayed, with their dead contexts. New programs ran {news} after it, each of which was then killed; there were {fault['servers']} servers by then. The words of a server about a fault, whose clients' numbers are N here:", "", "```", *fault["the server says"], "```"]
     runner.write_page(folder, "packs", lines)
 
 

@@ -219,6 +219,7 @@ impl Seat {
 const _: () = assert!(size_of::<Seat>() == Seat::SIZE);
 // Where old libraries have them.
 const _: () = assert!(offset_of!(Seat, arbiter.heartbeat) == 40);
+const _: () = assert!(offset_of!(Seat, arbiter.pacing) == 48);
 const _: () = assert!(offset_of!(Seat, process.wakes) == 64);
 const _: () = assert!(offset_of!(Seat, process.version) == 100);
 const _: () = assert!(offset_of!(Seat, process.all) == 124);
