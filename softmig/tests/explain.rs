@@ -227,6 +227,8 @@ fn wrong_usage_exits_2() {
         let (status, _, error) = explain(&words);
         assert_eq!(status, 2, "{words:?}: {error}");
     }
+    let (_, said, _) = explain(&["--gres=gpu:l40s.4:1", "--array=1-8", "-J", "sweep"]);
+    assert_eq!(said, explain(&["--gres=gpu:l40s.4:1"]).1);
 }
 
 const BY_ACCOUNT: &str = r#"

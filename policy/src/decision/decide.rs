@@ -290,7 +290,7 @@ fn malformed(policy: &Policy, raw: &str) -> Refusal {
     let examples = match like(policy, raw) {
         Some(slice) => vec![slice],
         None => {
-            let size = typed(raw).split_once([':', '=']).map(|(_, size)| size);
+            let size = typed(raw).split([':', '=']).nth(1);
             example_slices(policy, size.and_then(size_meant))
         }
     };

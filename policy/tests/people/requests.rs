@@ -398,7 +398,7 @@ fn names_in_other_letters_and_nameless_slices_are_not_passed_on() {
     }
     // Where types matter they are all known.
     let reserved = self::policy(RESERVED);
-    let refusal = refused(ask(&reserved, "gpu:l40s.four:1", alice()));
+    let refusal = refused(ask(&reserved, "gpu:l40s.nvl:1", alice()));
     assert_eq!(refusal.code(), Code::SliceType);
     assert_eq!(refusal.hint(), "did you mean --gres=gpu:l40s.4:1?");
 }

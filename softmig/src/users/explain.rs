@@ -159,7 +159,12 @@ impl Explain {
         let own = &all[..all.len().saturating_sub(self.words.len())];
         let words = pasted::options(&self.words, own, self.user.is_none()).map_err(wrong_usage)?;
         match Typed::try_parse_from(words) {
-            Ok(typed) => typed.options.answer(),
+            Ok(typed) => match typed.options.words.first() {
+                Some(word) => Err(wrong_usage(format!(
+                    "{word}: neither softmig explain nor sbatch, srun and salloc have this option"
+                ))),
+                None => typed.options.answer(),
+            },
             Err(error) => error.exit(),
         }
     }

@@ -43,7 +43,7 @@ fn a_job_that_has_ended_is_told_with_what_its_summary_knows(slurm: Slurm) -> Res
             lines[0].ends_with(": 1 shard of type l40s (l40s.4)"),
             "{said}"
         );
-        return Ok(());
+        return a_task_is_found(&site);
     }
 
     site.wait_for_comment(job, "JS1:")?;
@@ -121,6 +121,24 @@ fn a_job_that_has_ended_is_told_with_what_its_summary_knows(slurm: Slurm) -> Res
     );
     assert_eq!((&row["time"], &row["waited"]), (&0.61.into(), &0.04.into()));
     assert_eq!(json["schema_version"], 1);
+    a_task_is_found(&site)
+}
+
+/// A task of an array, by the number that squeue shows.
+fn a_task_is_found(site: &Site) -> Result<()> {
+    let options = ["--array=3,5", "--gres=shard:l40s:1"];
+    let array = site.cluster.user("alice").sbatch(&options, "true")?;
+    for task in [3, 5] {
+        let name = format!("{array}_{task}");
+        let head = format!(", which is {name}, on {}: 1 ", site.cluster.node(0).name());
+        site.cluster
+            .wait_until("the accounting has the task's end", || {
+                let said = told(site, "alice", &["job", &name])?;
+                Ok(said.stdout.contains(&head))
+            })?;
+    }
+    let said = told(site, "alice", &["job", &format!("{array}_4")])?;
+    assert!(said.stderr.contains("Slurm shows you no job"), "{said}");
     Ok(())
 }
 
