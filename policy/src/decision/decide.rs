@@ -361,7 +361,7 @@ fn wrong_count(
     /// A request for more GPUs than this is a typing error.
     const MOST_GPUS: u64 = 64;
     let shards = u64::from(limits.share().shards()).saturating_mul(slices);
-    let nodes = u64::from(request.nodes());
+    let nodes = request.nodes();
     let is_for_each = part.place == CountedPer::Job && nodes == slices;
     let on_each = is_for_each.then_some(SameAmount::OnEachNode(nodes));
     let bigger = gpu.slice_of_shards(shards).and_then(|size| gpu.slice(size));
