@@ -193,9 +193,23 @@ fn a_part_as_people_write_it_elsewhere_gets_the_slice_that_it_means() {
         ("gpu:0.5", 2),
         ("gpu:0.25:1", 4),
         ("gpu:1/2:1", 2),
-        // There is no third.
-        ("gpu:l40s:0.3", 4),
+        ("gpu:.4:1", 4),
+        ("gpu.2:1", 2),
+        ("gpu:l40s.0.5:1", 2),
+        ("gpu:l40s:25%", 4),
+        ("gpu:l40s:half", 2),
+        ("gpu:l40s:quarter:1", 4),
+        ("gpu:l40s.fourth:1", 4),
+        ("gpu:50%", 2),
+        ("shard:0.25", 4),
+        // The next larger part that there is, or else the largest.
+        ("gpu:l40s:0.3", 2),
+        ("gpu:l40s:0.75", 2),
+        ("gpu:l40s:2/4", 2),
         ("gpu:l40s.0x:1", 4),
+        ("gpu:l40s:1.5", 4),
+        ("gpu:l40s:0.0", 4),
+        ("gpu:nan%", 4),
     ] {
         let refusal = refused(&per_node(gres));
         let hint = format!("--gres=gpu:l40s.{meant}:1");

@@ -53,7 +53,7 @@ fn help(cluster: &Cluster) -> String {
            root         the administrator there: /etc/softmig/policy.toml, softmig check\n  \
            NODE [USER]  root on a node, or a user: softmig monitor, /var/run/softmig\n  \
            exit         ends the cluster\n\
-         In a job, 'srun {FOLDER}/takes cuMemAlloc_v2 {STEP} </dev/null' takes GPU memory until there is no more.",
+         In a job, 'srun {FOLDER}/takes cuMemAlloc_v2 {STEP} hold 0 </dev/null' takes GPU memory until there is no more.",
         cluster.slurm()
     )
 }

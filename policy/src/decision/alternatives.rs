@@ -4,7 +4,7 @@ use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
 use crate::config::suggest::nearest;
 use crate::decision::reason::{MemoryOffer, Offer};
-use crate::node::limits::Limits;
+use crate::node::limits::{Limits, decimal};
 use crate::node::size::Bytes;
 
 impl Offer {
@@ -64,26 +64,31 @@ pub(crate) fn smallest_slice(gpu: &GpuType) -> Option<Limits> {
     gpu.slice(*gpu.slices().last()?)
 }
 
-/// A slice of each type, at most three of them: of the size that these words mean, or else the smallest.
+/// A slice of each type, at most three of them: that next to this size, or else the smallest.
 pub(crate) fn example_slices(policy: &Policy, size: Option<u32>) -> Vec<Limits> {
-    let slices = policy.gpus().filter_map(|gpu| slice_or_smallest(gpu, size));
+    let slices = policy.gpus().filter_map(|gpu| slice_near(gpu, size));
     slices.take(3).collect()
 }
 
-pub(crate) fn slice_or_smallest(gpu: &GpuType, size: Option<u32>) -> Option<Limits> {
-    let slice = size.and_then(|size| gpu.slice(size));
-    slice.or_else(|| smallest_slice(gpu))
+/// The slice of this size, or the next larger part, or else the largest that there is; the smallest where no size is meant.
+pub(crate) fn slice_near(gpu: &GpuType, size: Option<u32>) -> Option<Limits> {
+    match size {
+        Some(_) => gpu.slice(sizes_around(gpu, size).next()?),
+        None => smallest_slice(gpu),
+    }
 }
 
-/// The size that a part of a GPU has, as people write it elsewhere: `0.25`, `25%`, `1/4`, `quarter` and `4` are all 4.
+/// The size of a part of a GPU as people write it elsewhere: `0.25`, `25%`, `1/4`, `quarter` and `4` are all 4.
 pub(crate) fn size_meant(text: &str) -> Option<u32> {
-    const WORDS: [(&str, u32); 8] = [
+    const WORDS: [(&str, u32); 10] = [
         ("half", 2),
         ("two", 2),
         ("third", 3),
         ("three", 3),
         ("quarter", 4),
         ("four", 4),
+        ("fourth", 4),
+        ("fifth", 5),
         ("eighth", 8),
         ("eight", 8),
     ];
@@ -91,16 +96,18 @@ pub(crate) fn size_meant(text: &str) -> Option<u32> {
     if let Some((_, size)) = WORDS.iter().find(|(word, _)| *word == text) {
         return Some(*size);
     }
-    let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);
-    let parts = match (text.strip_suffix('%'), text.strip_prefix("1/")) {
-        (Some(percent), _) => 100.0 / number(percent)?,
-        (_, Some(parts)) => number(parts)?,
-        (None, None) => match number(&text)? {
-            part if part < 1.0 => 1.0 / part,
-            parts => parts,
-        },
+    if let Some(size) = decimal(&text) {
+        return Some(size);
+    }
+    let number = |text: &str| text.parse::<f64>().ok();
+    let part = match (text.strip_suffix('%'), text.split_once('/')) {
+        (Some(percent), _) => number(percent)? / 100.0,
+        (_, Some((some, all))) => number(some)? / number(all)?,
+        (None, None) => number(&text)?,
     };
-    (parts < f64::from(u32::MAX)).then_some(parts.round() as u32)
+    // More than all of it is no part, and less than that no slice.
+    let is_part = (0.001..=1.0).contains(&part);
+    is_part.then(|| (1.0 / part).round() as u32)
 }
 
 /// The types of whole GPUs that the policy knows.
@@ -112,7 +119,7 @@ pub(crate) fn whole_types(policy: &Policy) -> Vec<String> {
 /// The slice that a word such as `l40s.four` most likely means.
 pub(crate) fn slice_meant(policy: &Policy, word: &str) -> Option<Limits> {
     let (name, size) = word.rsplit_once('.')?;
-    slice_or_smallest(policy.gpu(name)?, size_meant(size))
+    slice_near(policy.gpu(name)?, size_meant(size))
 }
 
 /// The type of a whole GPU or MIG instance that another word most likely means; part of its name is enough.

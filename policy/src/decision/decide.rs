@@ -6,8 +6,7 @@ use crate::config::legacy_mps::Mps;
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::decision::alternatives::{
-    example_slices, largest_slice, nearest_size, size_meant, sizes_around, slice_or_smallest,
-    whole_types,
+    example_slices, largest_slice, nearest_size, size_meant, sizes_around, slice_near, whole_types,
 };
 use crate::decision::gpu_request::{Part, Size, Wanted, name_of, typed};
 use crate::decision::reason::{Meant, MemoryOffer, Offer, Reason, SameAmount, SliceOrShards};
@@ -290,8 +289,9 @@ fn malformed(policy: &Policy, raw: &str) -> Refusal {
     let examples = match like(policy, raw) {
         Some(slice) => vec![slice],
         None => {
-            let size = typed(raw).split([':', '=']).nth(1);
-            example_slices(policy, size.and_then(size_meant))
+            let size = typed(raw).trim_start_matches(|it: char| it.is_ascii_alphabetic());
+            let size = size.trim_start_matches([':', '=', '.']).split([':', '=']);
+            example_slices(policy, size.take(1).find_map(size_meant))
         }
     };
     Refusal::new(typed(raw), Reason::UnreadableSlice { examples })
@@ -307,7 +307,7 @@ fn like(policy: &Policy, raw: &str) -> Option<Limits> {
     let gpu = names.find_map(|name| policy.gpu(name))?;
     let (_, rest) = raw.split_once(gpu.name())?;
     let size = rest.get(1..).unwrap_or_default().split([':', '=']).next();
-    slice_or_smallest(gpu, size.and_then(size_meant))
+    slice_near(gpu, size.and_then(size_meant))
 }
 
 fn in_other_case(raw: &str) -> Refusal {
@@ -322,6 +322,10 @@ fn misspelt(policy: &Policy, raw: &str) -> Refusal {
 }
 
 fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
+    let size = match part.slice {
+        Some((_, Size::Part(size))) => decimal(size),
+        _ => None,
+    };
     let meant = policy.nearest_type(name).map(|gpu| {
         let by_size = |size: Option<u32>| (size, size.and_then(|size| gpu.slice(size)));
         let (size, slice) = match part.slice {
@@ -337,7 +341,7 @@ fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
     let reason = Reason::UnknownSliceType {
         name: name.to_string(),
         shared: policy.gpus().map(|gpu| gpu.name().to_string()).collect(),
-        meant: meant.unwrap_or_else(|| Meant::Examples(example_slices(policy, None))),
+        meant: meant.unwrap_or_else(|| Meant::Examples(example_slices(policy, size))),
     };
     refuse(part, reason)
 }

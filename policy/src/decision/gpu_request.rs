@@ -88,8 +88,9 @@ impl<'a> Wanted<'a> {
                     gres.name == Name::Gpu
                         && policy.is_some_and(|policy| is_near_slice(kind, policy))
                 };
-                let is_fraction = slice.is_some_and(|(name, _)| name == "0");
-                if is_fraction || slice.is_none() && gres.kind.is_some_and(is_near) {
+                if gres.kind.is_some_and(|kind| is_fraction(kind, policy))
+                    || slice.is_none() && gres.kind.is_some_and(is_near)
+                {
                     self.malformed = Some(raw);
                 } else if slice.is_some() || gres.name != Name::Gpu {
                     self.parts.push(Part {
@@ -212,6 +213,16 @@ fn is_near_slice(kind: &str, policy: &Policy) -> bool {
     })
 }
 
+/// True for a number in the place of a type, or behind one and a dot: `0.25`, `25%`, `l40s.0.5`.
+fn is_fraction(kind: &str, policy: Option<&Policy>) -> bool {
+    let is_number = |text: &str| match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().is_ok(),
+        None => text.starts_with("0.") && text.parse::<f64>().is_ok(),
+    };
+    let is_shared = |name| policy.is_some_and(|policy| policy.gpu(name).is_some());
+    is_number(kind) || splits(kind).any(|(name, size)| is_number(size) && is_shared(name))
+}
+
 /// The name of a GRES in an item.
 pub(crate) fn name_of(raw: &str) -> &str {
     typed(raw).split([':', '=']).next().unwrap_or_default()
@@ -223,8 +234,14 @@ fn may_be_a_part(raw: &str, policy: Option<&Policy>) -> bool {
         || raw.match_indices("gres").any(|(at, _)| at > 0)
         || raw
             .split([':', '='])
-            .any(|word| split_slice(word, policy).is_some() || is_size(word))
+            .any(|word| split_slice(word, policy).is_some() || is_size(word) || is_part(word))
         || typed(raw).contains('/')
+}
+
+/// True for a part as people write it elsewhere, that is no number: `25%`, `half`.
+fn is_part(word: &str) -> bool {
+    let is_number = word.bytes().all(|it| it.is_ascii_digit());
+    !is_number && size_meant(word).is_some()
 }
 
 /// True for a size without a type, `.4`, and for one in digits of another script.

@@ -157,16 +157,21 @@ impl Explain {
         // The first one is the command's own name.
         let all: Vec<String> = std::env::args().skip(2).collect();
         let own = &all[..all.len().saturating_sub(self.words.len())];
-        let words = pasted::options(&self.words, own, self.user.is_none()).map_err(wrong_usage)?;
-        match Typed::try_parse_from(words) {
-            Ok(typed) => match typed.options.words.first() {
-                Some(word) => Err(wrong_usage(format!(
-                    "{word}: neither softmig explain nor sbatch, srun and salloc have this option"
-                ))),
-                None => typed.options.answer(),
-            },
+        let pasted = pasted::read(&self.words, own, self.user.is_none()).map_err(wrong_usage)?;
+        let typed = match Typed::try_parse_from(pasted.options) {
+            Ok(typed) => typed.options,
             Err(error) => error.exit(),
+        };
+        if let Some(word) = typed.words.first() {
+            return Err(wrong_usage(format!(
+                "{word}: neither softmig explain nor sbatch, srun and salloc have this option"
+            )));
         }
+        let status = typed.answer()?;
+        if !typed.json && !pasted.unseen.is_empty() {
+            say!("{}", unseen_lines(&pasted.unseen).trim_start());
+        }
+        Ok(status)
     }
 
     fn answer(&self) -> anyhow::Result<ExitCode> {
@@ -365,11 +370,16 @@ fn one_name(name: &str) -> Result<String, String> {
     }
 }
 
-fn with_unseen(mut text: String, unseen: &[&str]) -> String {
-    for what in unseen {
-        text += &format!("\nsoftmig: not looked at: {what}");
-    }
-    text
+fn with_unseen(text: String, unseen: &[&str]) -> String {
+    text + &unseen_lines(unseen)
+}
+
+/// A line of its own for each.
+fn unseen_lines(unseen: &[impl std::fmt::Display]) -> String {
+    let lines = unseen
+        .iter()
+        .map(|what| format!("\nsoftmig: not looked at: {what}"));
+    lines.collect()
 }
 
 fn wall_time(text: &str) -> Result<WallTime, String> {

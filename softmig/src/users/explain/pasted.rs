@@ -164,6 +164,9 @@ const OTHERS: [&str; 74] = [
     "wrap",
 ];
 
+/// Figures for each GPU.
+const PER_GPU: [&str; 3] = ["--mem-per-gpu", "--cpus-per-gpu", "--ntasks-per-gpu"];
+
 /// The options of `softmig explain` alone that have no value.
 const OWN_FLAGS: [&str; 2] = ["interactive", "json"];
 
@@ -172,17 +175,27 @@ const OWN_FLAGS: [&str; 2] = ["interactive", "json"];
 struct Line {
     /// The options that an answer depends on, as `--name=value`, and without a command all that Slurm's clients do not have.
     kept: Vec<String>,
+    /// With a command, those of the others that Slurm's clients have not by themselves.
+    unknown: Vec<String>,
     /// What stands after all options: the program.
     program: Vec<String>,
 }
 
-/// The options for `softmig explain`, those that count least first: of a script, of the environment, of the pasted line, and
-/// its own, which come before the words.
-pub(super) fn options(
+/// What was typed for `softmig explain`.
+#[derive(Debug, Default)]
+pub(super) struct Pasted {
+    /// The options, those that count least first: of a script, of the environment, of the pasted line, and its own, which come
+    /// before the words.
+    pub(super) options: Vec<String>,
+    /// What is not looked at, in words.
+    pub(super) unseen: Vec<String>,
+}
+
+pub(super) fn read(
     words: &[String],
     own: &[String],
     with_environment: bool,
-) -> Result<Vec<String>, String> {
+) -> Result<Pasted, String> {
     let (first, rest) = words.split_first().ok_or("a script is missing")?;
     let command = Path::new(first)
         .file_name()
@@ -194,23 +207,46 @@ pub(super) fn options(
     let line = Line::read(if is_bare { words } else { rest }, is_bare);
     let script = match command {
         None if !is_bare => Some(first),
-        _ => line.program.first().filter(|_| is_batch),
+        _ => (line.program.first()).filter(|word| is_batch && *word != ":"),
     };
-    let mut all = Vec::new();
+    let (mut options, mut unknown) = (Vec::new(), Vec::new());
+    let mut has_more = line.program.iter().any(|word| word == ":");
     if let Some(script) = script {
         let text = std::fs::read(script).map_err(|error| no_script(script, &error))?;
-        let lines = directives(&String::from_utf8_lossy(&text));
-        all.extend(lines.iter().flat_map(|line| Line::read(line, false).kept));
+        let mut lines = directives(&String::from_utf8_lossy(&text));
+        if let Some(next) = lines.iter().position(|words| words == &["hetjob"]) {
+            lines.truncate(next);
+            has_more = true;
+        }
+        for line in lines.iter().map(|line| Line::read(line, false)) {
+            options.extend(line.kept);
+            unknown.extend(line.unknown);
+        }
     }
     if with_environment {
-        all.extend(of_environment(is_batch));
+        options.extend(of_environment(is_batch));
     }
-    all.extend(line.kept);
+    options.extend(line.kept);
+    unknown.extend(line.unknown);
     if !is_batch {
-        all.push("--interactive".to_string());
+        options.push("--interactive".to_string());
     }
-    all.extend(own.iter().cloned());
-    Ok(all)
+    options.extend(own.iter().cloned());
+    let per_gpu = |option: &&String| PER_GPU.iter().any(|name| option.starts_with(name));
+    let refused = options
+        .iter()
+        .find(per_gpu)
+        .filter(|_| command == Some("srun"));
+    let refused = refused.map(|option| {
+        format!("that srun refuses {option} with a slice; type --mem, --ntasks and --cpus-per-task")
+    });
+    let unknown = unknown.into_iter();
+    let unknown = unknown.map(|name| format!("{name}, which softmig does not know"));
+    let mut unseen: Vec<String> = unknown.chain(refused).collect();
+    if has_more {
+        unseen.push("components of the job behind the first; ask for each by itself".to_string());
+    }
+    Ok(Pasted { options, unseen })
 }
 
 /// The options that the clients take from variables before a script's lines.
@@ -233,8 +269,12 @@ fn of_environment(is_batch: bool) -> Vec<String> {
 }
 
 fn no_script(name: &str, error: &std::io::Error) -> String {
-    if name.contains(':') {
-        return format!("{name} is not a script; did you mean --gres={name}?");
+    if name.contains(' ') {
+        return format!("{name}: {error}; write the line without quotes around it");
+    }
+    if name.contains(':') && name != ":" {
+        let list = name.strip_prefix("gres=").unwrap_or(name);
+        return format!("{name} is not a script; did you mean --gres={list}?");
     }
     format!("{name}: {error}; give a script, or a line that begins with sbatch, srun or salloc")
 }
@@ -290,9 +330,11 @@ impl Line {
                     None => (long, words.next().cloned()),
                 };
                 let counts = WITH_VALUE.iter().any(|(known, _)| *known == name);
-                let is_slurms = !is_bare || FLAGS.contains(&name) || OTHERS.contains(&name);
-                if counts || !is_slurms {
+                let is_slurms = FLAGS.contains(&name) || OTHERS.contains(&name);
+                if counts || !is_slurms && is_bare {
                     line.keep(name, value);
+                } else if !is_slurms {
+                    line.unknown.push(format!("--{name}"));
                 }
             } else if let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty()) {
                 line.read_short(short, &mut words);
@@ -360,26 +402,37 @@ mod tests {
 
     #[test]
     fn options_of_sbatch_need_no_sbatch_before_them() {
-        let read = |line: &str, own: &[&str]| {
+        let found = |line: &str, own: &[&str]| {
             let own: Vec<String> = own.iter().map(ToString::to_string).collect();
-            options(&words(line), &own, false)
+            read(&words(line), &own, false)
         };
         let line = "--array=1-8 -J name --json --at 2027-01-01 --time 1:00 --requeue --wrap 'a b'";
-        let found = read(line, &["--gres=gpu:l40s.4:1"]).unwrap();
+        let options = found(line, &["--gres=gpu:l40s.4:1"]).unwrap().options;
         let kept = [
             "--json",
             "--at=2027-01-01",
             "--time=1:00",
             "--gres=gpu:l40s.4:1",
         ];
-        assert_eq!(found, kept);
-        // What neither of them has is no option, and not passed over.
-        assert_eq!(read("--gress=gpu:1", &[]).unwrap(), ["--gress=gpu:1"]);
+        assert_eq!(options, kept);
+        // What neither of them has is no option, and not passed over without a word.
+        let bare = found("--gress=gpu:1", &[]).unwrap();
         assert_eq!(
-            read("sbatch --gress=gpu:1 -N2", &[]).unwrap(),
-            ["--nodes=2"]
+            (bare.options, bare.unseen.len()),
+            (vec!["--gress=gpu:1".into()], 0)
         );
-        let error = read("--array=1-8 no-such-script", &[]).unwrap_err();
+        let line = found("sbatch --gers=gpu:1 --job-name x -N2", &[]).unwrap();
+        assert_eq!(line.options, ["--nodes=2"]);
+        assert_eq!(line.unseen, ["--gers, which softmig does not know"]);
+        let line = found("srun -N1 a : -N2 b", &[]).unwrap();
+        assert_eq!(line.options, ["--nodes=1", "--interactive"]);
+        assert!(line.unseen[0].starts_with("components "), "{line:?}");
+        let line = found("srun --gres=gpu:l40s.4:1 --mem-per-gpu=8G x", &[]).unwrap();
+        assert!(
+            line.unseen[0].starts_with("that srun refuses --mem-per-gpu"),
+            "{line:?}"
+        );
+        let error = found("--array=1-8 no-such-script", &[]).unwrap_err();
         assert!(error.starts_with("no-such-script: "), "{error}");
     }
 
