@@ -1,5 +1,5 @@
-//! Time on the GPU. Where the monitor steers the GPU, no launch waits: the monitor holds a job's channels from outside. Where it
-//! does not, a launch waits until the job's cap lets it go on.
+//! Time on the GPU. Where the monitor steers the GPU, it holds a job's channels from outside, and launches wait only in a pack of
+//! several users, for turns of others. Where it does not, a launch waits until the job's cap lets it go on.
 //!
 //! - [`gpu`]: one GPU. A launch, the thread that samples whether there is work, and the cap without the monitor.
 //! - [`arbiter_client`]: what this process tells the monitor.

@@ -61,13 +61,11 @@ impl PacedGpu {
         let slot = self.streams.slot(stream, self.context());
         // Relaxed: a hint and nothing else.
         let is_free = self.is_free.load(Ordering::Relaxed);
-        let has_waited = !is_free && self.wait(stream, slot);
+        let mut has_waited = !is_free && self.wait(stream, slot);
         if let Some(slot) = slot {
             slot.launch();
         }
-        if has_waited {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
-        }
+        self.end_wait(&mut has_waited);
         if !is_free {
             self.wake();
         }
@@ -138,10 +136,16 @@ impl PacedGpu {
             });
             let Some(time) = time else { break };
             exact.get_or_insert_with(os::Exact::timers);
-            if pacing != Pacing::OwnCap && !is_counted {
-                is_counted = true;
-                self.waiting.fetch_add(1, Ordering::SeqCst);
-                self.wake();
+            if pacing == Pacing::OwnCap {
+                self.end_wait(&mut is_counted);
+            } else {
+                if !is_counted {
+                    is_counted = true;
+                    self.waiting.fetch_add(1, Ordering::SeqCst);
+                    self.wake();
+                }
+                // An arbiter that is gone gives no turn, and there may be no sampling thread that would find that out.
+                self.arbiter.want(os::nanoseconds());
             }
             os::nap(time);
             self.take_seat();
@@ -154,6 +158,13 @@ impl PacedGpu {
             self.note_overrun();
         }
         is_counted
+    }
+
+    /// A launch that counts as waiting for a turn does not any more.
+    fn end_wait(&self, is_counted: &mut bool) {
+        if core::mem::take(is_counted) {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// What a stream has in flight, and its end.
@@ -241,7 +252,7 @@ impl PacedGpu {
         for slot in self.streams.each().filter(|slot| slot.is_of(stream)) {
             let flights = self.flights();
             if let Some(flights) = flights
-                && self.arbiter.pacing() != Pacing::Free
+                && self.arbiter.pacing() == Pacing::OwnCap
             {
                 Self::wait_for_end(flights, stream, slot);
             }

@@ -261,7 +261,7 @@ impl GpuState {
         let tenant = |job| Tenant {
             job,
             wants_gpu: self.of_job(job).any(|it| it.page.wants_gpu()),
-            is_held: self.is_held(job) || self.tenancy.waits(job),
+            is_held: self.is_held(job) || self.is_steered && self.tenancy.waits(job),
             credit: self.steering.credit(self.tenancy.tenant(job)).unwrap_or(0),
             members: self
                 .of_job(job)
@@ -548,7 +548,8 @@ impl GpuState {
         if self.scheduler.is_to_be_renewed(now) {
             let mut all = self.sessions.iter().zip(&seats);
             let at_work = all.find(|((seat, _), state)| {
-                state.is_steered && state.pending > 0 && !self.is_held(seat.job)
+                let may_run = !self.is_held(seat.job) && !self.tenancy.waits(seat.job);
+                state.is_steered && state.pending > 0 && may_run
             });
             if let Some(((_, session), _)) = at_work {
                 let gone = self.scheduler.renew(now, session.known());
@@ -695,6 +696,7 @@ impl GpuState {
         self.is_steered = false;
         self.others.leave(now);
         self.steering.set_phase(Phase::default());
+        self.tenancy.end_turns();
         self.steered_from = now + PAUSE;
         self.scheduler.end();
         let sessions = self.sessions.iter();

@@ -145,6 +145,12 @@ impl Tenancy {
         has_turns.then_some(LOOK)
     }
 
+    /// Nobody has a turn any more.
+    pub(super) fn end_turns(&mut self) {
+        let turns = self.packs.values_mut().filter_map(|it| it.turns.as_mut());
+        turns.for_each(|turns| *turns = Turns::default());
+    }
+
     /// Whether a job waits for another's turn.
     pub(super) fn waits(&self, job: Job) -> bool {
         self.pacing(job) == Pacing::Waits

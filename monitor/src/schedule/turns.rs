@@ -1,8 +1,8 @@
 //! The turns of a pack's jobs, where they are of several users.
 //!
 //! Clients of one MPS server run at the same time, and none is held for another there: beside kernels that fill the GPU, small ones
-//! are slow. So a job that always has work has its part of the pack's time *alone*: meanwhile the pack's others wait. In the
-//! rest of the time all run at once.
+//! are slow. So a job that always has work has its part of the pack's time *alone*: meanwhile the pack's others wait, as their
+//! library keeps their launches. In the rest of the time all run at once.
 //!
 //! Nothing here reads a clock: [`Turns::look`] is told the time and what was seen.
 
@@ -12,7 +12,7 @@ use super::{Job, Nanos};
 
 const MS: Nanos = 1_000_000;
 
-/// A turn begins with this much credit. Its begin and its end cost a call each.
+/// A turn begins with this much credit. At its begin what others have in flight is still there.
 const TURN: Nanos = 16 * MS;
 /// The most that a job saves up.
 const MOST: Nanos = 4 * TURN;

@@ -140,13 +140,14 @@ impl Job {
 /// The number of a task of an array or of a component, by Slurm's answer: now, or else of the past.
 fn of_task(name: &str) -> anyhow::Result<JobId> {
     let commands = ask::commands()?;
-    let jobs = squeue::jobs(&commands, NAMES, &["--states=all", "--array"]).unwrap_or_default();
-    let now = jobs.iter().find(|job| job.name == name);
-    if let Some(id) = now.and_then(|job| JobId::parse(&job.id.to_string())) {
-        return Ok(id);
+    let jobs = squeue::jobs(&commands, NAMES, &["--states=all", "--array"]);
+    let mut now = jobs.iter().flatten();
+    if let Some(job) = now.find(|job| job.name == name) {
+        return JobId::parse(&job.id.to_string()).context("squeue says no number");
     }
-    let past = sacct::id_of(&commands, name).ok().flatten();
-    past.with_context(|| {
-        format!("Slurm shows you no job {name}, neither now nor in its accounting")
-    })
+    match (sacct::id_of(&commands, name), jobs) {
+        (Ok(Some(id)), _) => Ok(id),
+        (_, Err(error)) => bail!("squeue does not say which job {name} is: {error}"),
+        (_, Ok(_)) => bail!("Slurm shows you no job {name}, neither now nor in its accounting"),
+    }
 }

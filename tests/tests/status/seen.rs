@@ -280,7 +280,8 @@ fn job_says_where_a_job_is_and_that_nothing_is_known_of_it(slurm: Slurm) -> Resu
     assert!(told(&[&waits.to_string()])?.contains("has not started: it is held;"));
     assert!(told(&["99999"])?.contains("Slurm shows you no job 99999"));
     assert!(told(&["x"])?.contains("x is not the number of a job"));
-    assert!(told(&["12_3"])?.contains("have a number of their own"));
+    assert!(told(&["12_3"])?.contains("Slurm shows you no job 12_3"));
+    assert!(told(&["12_"])?.contains("12_ is not the number of a job"));
     assert!(told(&[])?.contains("this is not inside a job"));
     // No monitor runs here.
     let inside = cluster

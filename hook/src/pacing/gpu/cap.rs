@@ -1,4 +1,4 @@
-//! The cap on a job's time where nobody steers the GPU: without the monitor, in `softmig run`, on MIG instances, where steering has no
+//! When a launch goes on. The cap on a job's time holds where nobody steers the GPU: without the monitor, in `softmig run`, on MIG instances, where steering has no
 //! effect, and until that is measured.
 //!
 //! The GPU's time that the job's processes use is sampled ([`samples`](super::samples)) and charged to a word in the job's ledger

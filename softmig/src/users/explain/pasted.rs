@@ -33,7 +33,10 @@ const WITH_VALUE: [(&str, Option<char>); 24] = [
 ];
 
 /// The options that Slurm's clients take without a value, or with one behind `=` only.
-const FLAGS: [&str; 44] = [
+const FLAGS: [&str; 48] = [
+    "bcast",
+    "bell",
+    "compress",
     "contiguous",
     "disable-status",
     "exact",
@@ -46,7 +49,6 @@ const FLAGS: [&str; 44] = [
     "immediate",
     "kill-command",
     "kill-on-bad-exit",
-    "kill-on-invalid-dep",
     "label",
     "multi-prog",
     "nice",
@@ -55,6 +57,7 @@ const FLAGS: [&str; 44] = [
     "no-kill",
     "no-requeue",
     "no-shell",
+    "oom-kill-step",
     "overcommit",
     "overlap",
     "oversubscribe",
@@ -76,12 +79,13 @@ const FLAGS: [&str; 44] = [
     "use-min-nodes",
     "verbose",
     "version",
-    "wait-all-nodes-off",
+    "wait",
+    "whole",
     "x11",
 ];
 
 /// Short options without a value.
-const SHORT_FLAGS: &str = "EHIKOQRVXZbhklsuv";
+const SHORT_FLAGS: &str = "EHIKOQRVWXZbhklsuv";
 
 /// The commands whose lines can be pasted.
 const COMMANDS: [&str; 3] = ["sbatch", "srun", "salloc"];
@@ -94,14 +98,12 @@ const OTHERS: [&str; 74] = [
     "batch",
     "bb",
     "bbf",
-    "bcast",
     "bcast-exclude",
     "begin",
     "chdir",
     "cluster-constraint",
     "clusters",
     "comment",
-    "compress",
     "constraint",
     "container",
     "container-id",
@@ -127,18 +129,20 @@ const OTHERS: [&str; 74] = [
     "hint",
     "input",
     "job-name",
+    "jobid",
+    "kill-on-invalid-dep",
     "licenses",
     "mail-type",
     "mail-user",
     "mcs-label",
     "mem-bind",
+    "mincpus",
     "mpi",
     "msg-timeout",
     "network",
     "nodefile",
     "ntasks-per-core",
     "ntasks-per-socket",
-    "oom-kill-step",
     "open-mode",
     "output",
     "prefer",
@@ -156,9 +160,9 @@ const OTHERS: [&str; 74] = [
     "threads-per-core",
     "time-min",
     "tmp",
+    "treewidth",
     "tres-bind",
     "uid",
-    "wait",
     "wait-all-nodes",
     "wckey",
     "wrap",
@@ -204,7 +208,11 @@ pub(super) fn read(
     let is_batch = command.is_none_or(|command| command == "sbatch");
     // As after sbatch, but that `softmig explain` has options as well.
     let is_bare = command.is_none() && first.starts_with('-');
-    let line = Line::read(if is_bare { words } else { rest }, is_bare);
+    let line = match is_bare {
+        true => Line::read(words, None),
+        false => Line::read(rest, Some(command.unwrap_or("sbatch"))),
+    };
+    let is_anothers = line.kept.iter().any(|option| option.starts_with("--user="));
     let script = match command {
         None if !is_bare => Some(first),
         _ => (line.program.first()).filter(|word| is_batch && *word != ":"),
@@ -218,12 +226,12 @@ pub(super) fn read(
             lines.truncate(next);
             has_more = true;
         }
-        for line in lines.iter().map(|line| Line::read(line, false)) {
+        for line in lines.iter().map(|line| Line::read(line, Some("sbatch"))) {
             options.extend(line.kept);
             unknown.extend(line.unknown);
         }
     }
-    if with_environment {
+    if with_environment && !is_anothers {
         options.extend(of_environment(is_batch));
     }
     options.extend(line.kept);
@@ -315,7 +323,9 @@ fn words_of(line: &str) -> Vec<String> {
 }
 
 impl Line {
-    fn read(words: &[String], is_bare: bool) -> Self {
+    /// Without a command it is read as sbatch's, with the options of `softmig explain` itself.
+    fn read(words: &[String], command: Option<&str>) -> Self {
+        let (is_bare, is_srun) = (command.is_none(), command == Some("srun"));
         let mut line = Self::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -323,11 +333,18 @@ impl Line {
                 if long.is_empty() {
                     break;
                 }
-                let is_flag = FLAGS.contains(&long) || is_bare && OWN_FLAGS.contains(&long);
+                // Which srun waits for so many seconds.
+                let is_flag = FLAGS.contains(&long) && !(is_srun && long == "wait");
+                let is_flag = is_flag || is_bare && OWN_FLAGS.contains(&long);
                 let (name, value) = match long.split_once('=') {
                     Some((name, value)) => (name, Some(value.to_string())),
                     None if is_flag => (long, None),
                     None => (long, words.next().cloned()),
+                };
+                let name = if name == "tasks-per-node" {
+                    "ntasks-per-node"
+                } else {
+                    name
                 };
                 let counts = WITH_VALUE.iter().any(|(known, _)| *known == name);
                 let is_slurms = FLAGS.contains(&name) || OTHERS.contains(&name);
@@ -337,7 +354,7 @@ impl Line {
                     line.unknown.push(format!("--{name}"));
                 }
             } else if let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty()) {
-                line.read_short(short, &mut words);
+                line.read_short(short, command, &mut words);
             } else {
                 line.program.push(word.clone());
                 break;
@@ -348,9 +365,19 @@ impl Line {
     }
 
     /// `-N2`, `-N 2`, `-HN2`.
-    fn read_short<'a>(&mut self, letters: &str, words: &mut impl Iterator<Item = &'a String>) {
+    fn read_short<'a>(
+        &mut self,
+        letters: &str,
+        command: Option<&str>,
+        words: &mut impl Iterator<Item = &'a String>,
+    ) {
         for (at, letter) in letters.char_indices() {
-            if SHORT_FLAGS.contains(letter) {
+            let has_value = match letter {
+                'W' => command == Some("srun"),
+                'u' => command.is_none(),
+                letter => !SHORT_FLAGS.contains(letter),
+            };
+            if !has_value {
                 continue;
             }
             let rest = &letters[at + letter.len_utf8()..];
@@ -359,7 +386,9 @@ impl Line {
                 rest => Some(rest.strip_prefix('=').unwrap_or(rest).to_string()),
             };
             let named = WITH_VALUE.iter().find(|(_, short)| *short == Some(letter));
-            if let Some((name, _)) = named {
+            if letter == 'u' {
+                self.keep("user", value);
+            } else if let Some((name, _)) = named {
                 self.keep(name, value);
             }
             return;
@@ -386,7 +415,7 @@ mod tests {
     fn options_are_found_among_others() {
         let line = "-J 'my job' --gres gpu:l40s.4:1 -N1 -n 2 --mail-type=END --hold -HA lab --exclusive=user \
                     --comment \"a b\" -o out.log train.sh --gres=gpu:9";
-        let found = Line::read(&words(line), false);
+        let found = Line::read(&words(line), Some("sbatch"));
         assert_eq!(
             found.kept,
             [
@@ -424,6 +453,8 @@ mod tests {
         let line = found("sbatch --gers=gpu:1 --job-name x -N2", &[]).unwrap();
         assert_eq!(line.options, ["--nodes=2"]);
         assert_eq!(line.unseen, ["--gers, which softmig does not know"]);
+        let line = found("--wait --tasks-per-node=2 -W --array 1 -u bob", &[]).unwrap();
+        assert_eq!(line.options, ["--ntasks-per-node=2", "--user=bob"]);
         let line = found("srun -N1 a : -N2 b", &[]).unwrap();
         assert_eq!(line.options, ["--nodes=1", "--interactive"]);
         assert!(line.unseen[0].starts_with("components "), "{line:?}");
@@ -442,7 +473,7 @@ mod tests {
                       #SBATCH -t 1:00:00 --job-name='a b'\nmodule load x\n#SBATCH --nodes=2\n";
         let found: Vec<String> = directives(script)
             .iter()
-            .flat_map(|line| Line::read(line, false).kept)
+            .flat_map(|line| Line::read(line, Some("sbatch")).kept)
             .collect();
         assert_eq!(found, ["--gres=gpu:l40s.4:1", "--time=1:00:00"]);
     }
