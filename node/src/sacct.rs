@@ -22,7 +22,11 @@ pub enum Times {
 
 /// Asks about one job. sacct shows what this user may see.
 pub fn ask(commands: &Commands, id: JobId, times: Times) -> Result<String, AskError> {
-    let (which, columns) = (format!("--jobs={id}"), format!("--format={ONE}"));
+    answer(commands, &id.to_string(), times)
+}
+
+fn answer(commands: &Commands, job: &str, times: Times) -> Result<String, AskError> {
+    let (which, columns) = (format!("--jobs={job}"), format!("--format={ONE}"));
     let words = ["--allocations", "--parsable2", &which, &columns];
     match times {
         Times::Local => commands.answer("sacct", &words),
@@ -32,25 +36,24 @@ pub fn ask(commands: &Commands, id: JobId, times: Times) -> Result<String, AskEr
 
 /// The number of a job that is known to people as a task of an array, `6_2`, or a component, `6+1`.
 pub fn id_of(commands: &Commands, name: &str) -> Result<Option<JobId>, AskError> {
-    let (which, columns) = (format!("--jobs={name}"), format!("--format={ONE}"));
-    let answer = commands.answer("sacct", &["--allocations", "--parsable2", &which, &columns])?;
-    Ok(named(&answer, name))
+    Ok(named(&answer(commands, name, Times::Local)?, name))
 }
 
 fn named(answer: &str, name: &str) -> Option<JobId> {
-    let mut lines = answer.lines();
-    let columns = Columns::parse(lines.next()?);
-    let mut rows = lines.filter_map(|line| columns.row(line));
-    JobId::parse(rows.find(|row| row.name == name)?.id)
+    JobId::parse(find(answer, |row| row.name == name)?.id)
 }
 
 /// The job's own line of an answer with a header: the number of an array's last task names the array, too.
 pub fn row_of(answer: &str, id: JobId) -> Option<Row<'_>> {
-    let (own, mut lines) = (id.to_string(), answer.lines());
+    let own = id.to_string();
+    find(answer, |row| row.id == own)
+}
+
+/// A line of an answer with a header.
+fn find<'a>(answer: &'a str, is_it: impl Fn(&Row<'a>) -> bool) -> Option<Row<'a>> {
+    let mut lines = answer.lines();
     let columns = Columns::parse(lines.next()?);
-    lines
-        .filter_map(|line| columns.row(line))
-        .find(|row| row.id == own)
+    lines.filter_map(|line| columns.row(line)).find(is_it)
 }
 
 /// Where the columns are, by a header.

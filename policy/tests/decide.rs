@@ -139,11 +139,13 @@ fn what_is_not_a_slice_passes() {
 
 #[test]
 fn a_type_listed_as_plain_is_no_slice() {
-    let policy = Policy::parse("plain_types = [\"foo.2\"]\n").unwrap();
-    let verdict = decide(&policy, &per_node("gpu:foo.2:1"), &Context::default());
-    let terms = Terms::default();
-    let tag = Some(Tag::Whole);
-    assert_eq!(verdict, Verdict::Unchanged { tag, terms });
+    let policy = Policy::parse("plain_types = [\"foo.2\", \"0.5\"]\n").unwrap();
+    for gres in ["gpu:foo.2:1", "gpu:0.5:1"] {
+        let verdict = decide(&policy, &per_node(gres), &Context::default());
+        let terms = Terms::default();
+        let tag = Some(Tag::Whole);
+        assert_eq!(verdict, Verdict::Unchanged { tag, terms });
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod samples;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{CUcontext, CUctx_st, CUstream};
+use softmig_region::seat::Pacing;
 
 use super::arbiter_client::ArbiterClient;
 use super::captures::wait_for_others;
@@ -20,7 +21,6 @@ use crate::identity::{gate, log};
 use crate::os::cells::{Kept, zeroed};
 use crate::os::{self, Errno};
 use cap::{Cap, Wait};
-use softmig_region::seat::Pacing;
 
 /// One GPU; nothing is known of it when all is zero. The fields of each launch come first, in one line of the processor's
 /// cache: what a program did since the launch before has pushed most of them out.

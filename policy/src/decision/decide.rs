@@ -329,7 +329,7 @@ fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
     let meant = policy.nearest_type(name).map(|gpu| {
         let by_size = |size: Option<u32>| (size, size.and_then(|size| gpu.slice(size)));
         let (size, slice) = match part.slice {
-            Some((_, Size::Part(size))) => by_size(decimal(size)),
+            Some((_, Size::Part(_))) => by_size(size),
             Some((_, Size::Memory(least))) => (None, gpu.slice_with(least)),
             None => by_size(gpu.slice_of_shards(part.gres.count())),
         };

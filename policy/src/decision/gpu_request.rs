@@ -88,7 +88,8 @@ impl<'a> Wanted<'a> {
                     gres.name == Name::Gpu
                         && policy.is_some_and(|policy| is_near_slice(kind, policy))
                 };
-                if gres.kind.is_some_and(|kind| is_fraction(kind, policy))
+                let named = gres.kind.filter(|kind| !is_plain_type(kind));
+                if named.is_some_and(|kind| is_fraction(kind, policy))
                     || slice.is_none() && gres.kind.is_some_and(is_near)
                 {
                     self.malformed = Some(raw);

@@ -1,5 +1,5 @@
-//! When a launch goes on. The cap on a job's time holds where nobody steers the GPU: without the monitor, in `softmig run`, on MIG instances, where steering has no
-//! effect, and until that is measured.
+//! When a launch goes on. The cap on a job's time holds where nobody steers the GPU: without the monitor, in `softmig run`, on MIG
+//! instances, where steering has no effect, and until that is measured.
 //!
 //! The GPU's time that the job's processes use is sampled ([`samples`](super::samples)) and charged to a word in the job's ledger
 //! ([`Pace`]). A launch goes on while the word has credit, and while no more is in flight in all streams than the credit pays for. As

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use softmig_driver_sys::cuda::{
     CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_DEINITIALIZED, CUcontext,
 };
+use softmig_region::seat::Pacing;
 
 use super::super::captures::{self, StreamGuard};
 use super::super::streams::StreamSlot;
@@ -15,7 +16,6 @@ use crate::driver::cuda_queries;
 use crate::driver::stream::relaxed;
 use crate::identity::pack;
 use crate::os::{self, Thread};
-use softmig_region::seat::Pacing;
 
 /// The interval of samples for a program that is at work.
 const SAMPLE_EVERY_NS: u64 = 2_000_000;

@@ -195,6 +195,7 @@ pub(super) struct Pasted {
     pub(super) unseen: Vec<String>,
 }
 
+/// Reads the words, with the options before them. The clients' variables count if it is the caller's own request.
 pub(super) fn read(
     words: &[String],
     own: &[String],
