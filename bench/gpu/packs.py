@@ -239,7 +239,7 @@ class Packs:
         self.node.set_policy(PACKED)
         found = {}
         for how, at_once, ms in ENDS:
-            died = counted = outside = 0
+            others, counted, outside = [], 0, 0
             begun, longest = time.monotonic(), 0.0
             with contextlib.ExitStack() as at_end:
                 survivors = None
@@ -271,7 +271,7 @@ class Packs:
                     if said.count("up") < at_once:
                         found.setdefault("said", []).append(sorted(set(said)))
                     if set(states) != {"went on"}:
-                        died += 1
+                        others.append(states)
                         print(how, states, self.node.said(), flush=True)
                         own.close()
                         survivors = None
@@ -285,7 +285,7 @@ class Packs:
                         break
                 if survivors is not None:
                     own.close()
-            found[f"{how}, {at_once} at a time, kernels of {ms} ms"] = {"deaths": counted, "others died": died, "longest end s": round(longest, 3), "not clients": outside}
+            found[f"{how}, {at_once} at a time, kernels of {ms} ms"] = {"deaths": counted, "others died": len(others), "others": others, "longest end s": round(longest, 3), "not clients": outside}
             self.keep("deaths", found)
 
 
