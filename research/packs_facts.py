@@ -28,7 +28,7 @@ from facts import HERE, machine, options
 SOURCES = HERE / "packs_facts"
 sys.path.insert(0, str(SOURCES))
 
-from mps import Client, Mortal, Server
+from mps import KEPT, Client, Kept, Mortal, Server
 
 # Kernels of 200 us that leave most of each processor to others, and kernels of 1 ms that fill the GPU.
 SMALL, FULL = ("queue", 200, 16, 0), channels.MIDDLE
@@ -42,6 +42,10 @@ DEATHS = [
 ROUNDS, ENDS = 7, 4
 # What is kept of one that ends while a kernel of half a second runs.
 LONG = [("kill", "device", keep) for keep in ("all 50 100", "all 1500 100", "all 0 1500")]
+
+
+# How many are taken off the GPU: whether all are disabled first, and how many seconds that lasts before the first one's file is closed.
+WAYS = {"all are disabled for 50 ms": (True, 0.05), "all are disabled": (True, 0), "one after the other": (False, 0)}
 
 
 class Info(ctypes.Structure):
@@ -415,6 +419,59 @@ class Lab(channels.Lab):
         """The same for one at a time, whose kernels take half a second."""
         return self.all_die(LONG, 1, 500, 3)
 
+    def many_deaths(self):
+        """36 are killed at the same moment, and taken off the GPU in each of WAYS. How many of the next 120 looks of 50 ms two others passed
+        without progress, the last such look, and whether they live when UVM's files are closed after that."""
+        found = {}
+        for way in [*WAYS] * 3:
+            server = Server("-multiuser-server")
+            others = self.clients(2, server, ("sync", 20, 1, 0))
+            mortals = [Mortal(self, server) for _ in range(36)]
+            kept = [Kept(one.pid, KEPT["all"]) for one in mortals]
+            for one in mortals:
+                one.end("kill")
+            for one in kept:
+                one.wait(20)
+            looks, took = [], []
+
+            def look():
+                for _ in range(120):
+                    before = [one[channels.DONE] for one in others]
+                    time.sleep(0.05)
+                    looks.append([one[channels.DONE] > was for one, was in zip(others, before)])
+
+            looking = threading.Thread(target=look)
+            looking.start()
+            self.take_off(way, mortals, kept, took)
+            looking.join()
+            for one in kept:
+                one.close()
+            time.sleep(0.5)
+            still = [[at for at, seen in enumerate(looks) if not seen[other]] for other in range(2)]
+            found.setdefault(way, []).append({
+                "closing_ms": channels.ordered(took), "seconds": round(sum(took) / 1e3, 2), "looks without progress": [len(ats) for ats in still],
+                "last_s": [round(ats[-1] * 0.05, 2) if ats else None for ats in still], "live": [one.child.poll() is None for one in others],
+                "go on": [rate > 0 for rate in channels.rates(others, 0.2)],
+            })
+            print(way, json.dumps(found[way][-1]), flush=True)
+            for one in mortals:
+                one.gone()
+            self.end_all(server, others)
+        return found
+
+    def take_off(self, way, mortals, kept, took):
+        """By disabling and closing nvidiactl's files, of all or of each in turn."""
+        together, pause = WAYS[way]
+        if together:
+            # One call takes 64.
+            for at in range(0, len(mortals), 16):
+                self.disable_all([channel for one in mortals[at : at + 16] for channel in one.left()], 1)
+        time.sleep(pause)
+        for one, its in zip(mortals, kept):
+            if not together:
+                self.disable_all(one.left(), 1)
+            took.append(its.close_control())
+
     def all_die(self, deaths, ends, ms, rounds):
         found, server, others, alone = {}, None, [], 0
         for how, memory, keep in deaths:
@@ -477,7 +534,7 @@ def nothing_told():
 
 EXPERIMENTS = (
     "identity", "variable", "memory", "lists", "log_names", "slices", "hold", "hold_all_but_one", "faults", "ends_of_the_server", "many", "deaths",
-    "deaths_in_long_kernels", "deaths_outside",
+    "deaths_in_long_kernels", "many_deaths", "deaths_outside",
 )
 
 

@@ -6,7 +6,8 @@
 //! one for each pack, which starts NVIDIA's control program and stays when the daemon ends. The daemon asks it by a socket
 //! (`question`), and [`Packs`] starts and ends it. Whether all this has effect is measured first (`proof`).
 //!
-//! A thread closes the files of each client that has ended. Who keeps it waiting has one place less for clients of the same pack.
+//! A thread closes the files of each client that has ended, one after the other. Who keeps it waiting has one place less for clients of
+//! the same pack, and the next wait for 3 s.
 
 mod device;
 mod id;

@@ -106,13 +106,22 @@ class Kept:
         asked.register(self.process, select.POLLIN)
         return bool(asked.poll(seconds * 1000))
 
-    def close(self, pause_ms=0):
-        """nvidiactl's first, and UVM's so many ms later. How many ms it takes, with this pause."""
-        begun, paused = time.monotonic(), False
+    def close_control(self):
+        """Nvidiactl's alone. How many ms it takes."""
+        begun = time.monotonic()
         for is_uvm, file in self.files:
-            if is_uvm and not paused:
-                time.sleep(pause_ms / 1e3)
-                paused = True
+            if not is_uvm:
+                os.close(file)
+        self.files = [one for one in self.files if one[0]]
+        return (time.monotonic() - begun) * 1e3
+
+    def close(self, pause_ms=0):
+        """Nvidiactl's first, and UVM's so many ms later. How many ms it takes, with this pause."""
+        begun = time.monotonic()
+        self.close_control()
+        if self.files:
+            time.sleep(pause_ms / 1e3)
+        for _, file in self.files:
             os.close(file)
         self.files = []
         os.close(self.process)
@@ -151,7 +160,16 @@ class Mortal:
 
     def has_channels(self):
         """Whether the driver still knows one of them. It answers a request to let it run, which changes nothing: it runs already."""
-        return any(self.lab.disable_all([one], 0)[0] == 0 for one in zip(self.clients, self.channels))
+        return any(self.lab.disable_all([one], 0)[0] == 0 for one in self.left())
+
+    def left(self):
+        """The channels that it had, each with its client."""
+        return list(zip(self.clients, self.channels))
+
+    def gone(self):
+        """To the end of its output: the child of a fork has its files until then."""
+        self.child.communicate()
+        self.socket.close()
 
     def die(self, how, keep, told):
         """It ends, and `told` gets how that went. `keep` says which of its files this process has open meanwhile.
@@ -178,6 +196,4 @@ class Mortal:
         told["gone_ms"].append(since())
         told["files"].append(len(kept.files))
         told["closing_ms"].append(kept.close(second))
-        # To the end of its output: the child of a fork has its files until then.
-        self.child.communicate()
-        self.socket.close()
+        self.gone()

@@ -316,7 +316,11 @@ fn each_of_several_nodes_has_a_slice(slurm: Slurm) -> Result<()> {
         let job = user.sbatch(options, &script)?;
         cluster.wait_job(job, "COMPLETED")?;
         let said = user.job_output(job)?;
-        assert_eq!(of_steps(&said), [right.trim_end(); 3], "{options:?}: {said}");
+        assert_eq!(
+            of_steps(&said),
+            [right.trim_end(); 3],
+            "{options:?}: {said}"
+        );
         let nodes = cluster.job_field(job, "NumNodes")?;
         assert_eq!(nodes.as_deref(), Some("2"), "{options:?}");
         let run = [&["srun"], options, &["bash", "-c", &here]].concat();

@@ -173,18 +173,15 @@ impl GpuState {
         Ok((seat, session))
     }
 
-    /// Removes a process that has ended. Its pack's supervisor has disabled its channels, and they are not to run again.
+    /// Removes a process that has ended. Its pack's supervisor disables its channels, and they are not to run again.
     pub(super) fn note_end(&mut self, seat: SeatId) {
         let session = self.sessions.get(&seat);
         if let Some(session) = session.filter(|_| self.tenancy.is_packed(seat.job)) {
             self.scheduler.retire(&session.known());
-            match session.pack().cloned() {
-                Some(member) if session.page.wants_gpu() => {
-                    let tenant = self.tenancy.tenant(seat.job);
-                    self.leftovers.add(now(), session.pid, tenant, member);
-                }
-                Some(member) => member.note_off(),
-                None => {}
+            if let Some(member) = session.pack().cloned() {
+                let tenant = self.tenancy.tenant(seat.job);
+                let process = (session.pid, session.page.wants_gpu());
+                self.leftovers.add(now(), process, tenant, member);
             }
         }
         self.remove(seat);
@@ -210,7 +207,13 @@ impl GpuState {
         };
         let is_held = |tenant| self.is_steered && !self.steering.is_on(tenant);
         let off = self.leftovers.count(at, stays, tenant, is_held);
-        off.into_iter().for_each(PackMember::note_off);
+        for member in off {
+            let told = self.leftovers.told();
+            member.note_off(move |process, is_off| {
+                // The GPU's arbiter may have ended.
+                let _ = told.send((process, is_off));
+            });
+        }
     }
 
     /// Removes a process that has no seat any more.

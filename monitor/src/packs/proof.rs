@@ -191,8 +191,12 @@ impl Clients for Pack<'_> {
         let number = program.number();
         drop(program);
         sleep(LEFT);
-        let off = ask(self.folder, Question::Off(number), None);
-        off.map(drop).map_err(not_measured)
+        match ask(self.folder, Question::Off(number), None) {
+            Ok(Answer::Yes) => Ok(()),
+            answer => Err(not_measured(format!(
+                "its files are open still: {answer:?}"
+            ))),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) enum Question {
     Keep(u32, u32),
     /// A client's channels, each by the driver's client, its group and its handle: these are all that it has.
     Channels(u32, Vec<(u32, u32, u32)>),
-    /// To close the files of this client, which has ended: its work is off the GPU.
+    /// To close the files of this client, which has ended: its work is off the GPU. [`Answer::Soon`] if its channels were on it until now.
     Off(u32),
     /// To end with the server, if nobody has entered.
     End,
@@ -42,7 +42,7 @@ pub(super) enum Answer {
     Yes,
     /// The server has as many clients as it may.
     Full,
-    /// The server is not there yet.
+    /// The server is not there yet, or it is to be asked again.
     Soon,
     /// A client had a fault on the GPU, by which all others end: there must be another server.
     Faulted,

@@ -291,24 +291,29 @@ impl PackMember {
         self.say(&Question::Channels(self.process, channels));
     }
 
-    /// Tells the supervisor that the work of the process, which has ended, is off the GPU.
-    pub fn note_off(self) {
+    /// Tells the supervisor that the work of the process, which has ended, is off the GPU. `told` is called with the process, and false if
+    /// its channels were on the GPU until now.
+    pub fn note_off(self, told: impl FnOnce(u32, bool) + Send + 'static) {
         // Nobody waits for it.
-        let say = move || self.say(&Question::Off(self.process));
+        let say = move || told(self.process, self.say(&Question::Off(self.process)));
         if let Err(error) = thread::Builder::new().spawn(say) {
             warn!("{error}");
         }
     }
 
-    fn say(&self, question: &Question) {
+    /// Whether it is so everywhere.
+    fn say(&self, question: &Question) -> bool {
+        let mut is_so = true;
         // It may be of an earlier server, whose clients have not all ended.
         for number in self.packs.generations(&self.key) {
             let folder = self.packs.generation(&self.key, number);
             match ask(&folder, question.clone(), None) {
                 Err(error) if !is_gone(&error) => warn!("{}: {error}", folder.display()),
+                Ok(Answer::Soon) => is_so = false,
                 _ => {}
             }
         }
+        is_so
     }
 }
 

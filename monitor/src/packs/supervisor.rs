@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 use crate::jobs::log;
 
 use super::device::Device;
-use super::kept::{Kept, Left, MOST_CLIENTS};
+use super::kept::{Kept, MOST_CLIENTS};
 use super::question::{Answer, Question, SOCKET, answer, receive};
 
 /// NVIDIA's program that starts a server for the first client.
@@ -69,6 +69,7 @@ pub fn supervise(node: &Node, folder: &Path) -> io::Result<()> {
     let mut server = start_server(folder, gpu)?;
     let said = server.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     fcntl_setfl(&said, fcntl_getfl(&said)? | OFlags::NONBLOCK)?;
+    let device = Device::of(gpu);
     let mut supervisor = Supervisor {
         node: node.clone(),
         folder: folder.to_owned(),
@@ -76,10 +77,9 @@ pub fn supervise(node: &Node, folder: &Path) -> io::Result<()> {
         told,
         said,
         line: Vec::new(),
-        kept: Kept::default(),
+        kept: Kept::new(move |left| device.disable(left)),
         coming: BTreeMap::new(),
         state: State::Serves,
-        device: Device::of(gpu),
     };
     let done = supervisor.serve();
     end(&mut server);
@@ -141,7 +141,6 @@ struct Supervisor {
     /// Who may become a client, until when.
     coming: BTreeMap<u32, Instant>,
     state: State,
-    device: Device,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,14 +169,10 @@ impl Supervisor {
             let happened = self.wait()?;
             // The server names whose fault it was while that is known here.
             let is_alive = !happened.says || self.listen()?;
-            let device = &mut self.device;
-            let disable = |left: &[Left<'_>]| device.disable(left);
-            self.kept.let_go(happened.ended.into_iter(), disable);
+            self.kept.let_go(happened.ended.into_iter());
             if looked.elapsed().as_secs() >= ROUND.tv_sec.unsigned_abs() {
                 looked = Instant::now();
-                let device = &mut self.device;
-                let disable = |left: &[Left<'_>]| device.disable(left);
-                self.kept.let_those_go_without_a_use(disable);
+                self.kept.let_those_go_without_a_use();
                 self.kept.let_those_go_that_had_time();
             }
             if happened.asks {
@@ -279,17 +274,12 @@ impl Supervisor {
                 self.state = State::Ends;
                 Answer::Yes
             }
-            Question::Off(number) => {
-                self.kept.note_off(number);
-                Answer::Yes
-            }
+            Question::Off(number) if self.kept.note_off(number) => Answer::Yes,
+            Question::Off(_) => Answer::Soon,
             Question::Enter(number) => self.enter(number),
             Question::Keep(number, job) => self.keep(number, job, process),
             Question::Channels(number, channels) => {
-                if self.kept.note_channels(number, channels) {
-                    // To open the GPU takes longer than to disable channels.
-                    self.device.open();
-                }
+                self.kept.note_channels(number, channels);
                 Answer::Yes
             }
         }
