@@ -216,6 +216,19 @@ impl GpuState {
         }
     }
 
+    /// Lets the processes of a tenant come to the GPU anew. Clients of an MPS server have one group there, which leaves only when all of
+    /// them are held: those of a pack, or of a job with a server of its own.
+    fn renew(&mut self, now: Nanos, tenant: Job) {
+        let is_its = |seat: &SeatId| self.tenancy.tenant(seat.job) == tenant;
+        let all = self.sessions.iter().filter(|(seat, _)| is_its(seat));
+        let all: Vec<_> = all.map(|(_, session)| Arc::clone(session)).collect();
+        let channels = all.iter().flat_map(|it| it.known()).collect();
+        let gone = self.scheduler.renew(now, channels);
+        for session in all {
+            session.was_held(&BTreeSet::new(), &gone, now);
+        }
+    }
+
     /// Removes a process that has no seat any more.
     pub(super) fn remove(&mut self, seat: SeatId) {
         let Some(session) = self.sessions.remove(&seat) else {
@@ -554,9 +567,8 @@ impl GpuState {
                 let may_run = !self.is_held(seat.job) && !self.tenancy.waits(seat.job);
                 state.is_steered && state.pending > 0 && may_run
             });
-            if let Some(((_, session), _)) = at_work {
-                let gone = self.scheduler.renew(now, session.known());
-                session.was_held(&BTreeSet::new(), &gone, now);
+            if let Some(((seat, _), _)) = at_work {
+                self.renew(now, self.tenancy.tenant(seat.job));
             }
         }
         let has_worked = |pid| stays.get(&pid).is_some_and(|it| it.resident > 0);

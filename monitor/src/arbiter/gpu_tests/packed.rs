@@ -35,6 +35,8 @@ struct Groups {
     last: usize,
     /// Until when it is known what they did.
     at: Nanos,
+    /// How many entries the log ever had.
+    entries: usize,
 }
 
 /// What is on the GPU together.
@@ -94,6 +96,7 @@ impl Groups {
             (self.there, self.last) = (Some((next, self.at)), next);
         }
         self.at = now;
+        self.entries += log.len();
         log
     }
 }
@@ -268,6 +271,22 @@ fn a_pack_is_one_job_with_the_shares_of_all_and_its_time_is_theirs_by_their_work
         "{parts:?}"
     );
     assert!(!are_together);
+}
+
+#[test]
+fn clients_that_were_there_before_the_log_come_anew_together() {
+    for (jobs, pack) in [([1, 3], Some(PACK)), ([1, 1], None)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3])]);
+        device.groups.lock().unwrap().there = Some((0, 0));
+        let start = |number, job| Client::start(&gpu, number, quarters(job, 1, Mode::SOFT, pack));
+        let _all = [start(1, jobs[0]), start(3, jobs[1])];
+        wait_until("the log has an entry", || {
+            let entries = &device.groups.lock().unwrap().entries;
+            *entries > 0
+        });
+        gpu.end();
+    }
 }
 
 #[test]
