@@ -19,6 +19,11 @@ use softmig_fake_node::{Group, Process};
 /// No file.
 const NONE: c_int = -1;
 
+/// Opens the kernel driver's file, as a client of an MPS server does at once.
+pub(crate) fn open(node: &Process) {
+    control_file(node);
+}
+
 /// Makes a context's group, with all that belongs to it; `None` where the device has no scheduler.
 pub(crate) fn begin(node: &Process, device: usize) -> Option<Group> {
     if !node.description().scheduler {

@@ -65,6 +65,9 @@ pub(crate) fn locked<T>(body: impl FnOnce(&mut Driver) -> Outcome<T>) -> Outcome
     while process.is_locked() {
         std::thread::sleep(Duration::from_millis(1));
     }
+    if process.has_failed() {
+        return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
     body(lock().as_mut().ok_or(CUDA_ERROR_NOT_INITIALIZED)?)
 }
 

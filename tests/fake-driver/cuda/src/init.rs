@@ -1,12 +1,15 @@
 //! The beginning: `cuInit`, versions, and the names of errors.
 
 use std::ffi::{CStr, c_char};
+use std::os::fd::IntoRawFd;
+use std::path::Path;
 
 use softmig_driver_sys::cuda::*;
+use softmig_fake_node::ServerNotReady;
 
 use crate::Out;
 use crate::export::exports;
-use crate::{Outcome, entry, errors, visible};
+use crate::{Outcome, channels, entry, errors, visible};
 
 exports! {
     static SYMBOLS;
@@ -31,6 +34,18 @@ fn init(flags: u32) -> Outcome {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     entry::initialize(|process| {
+        let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
+        if let Some(folder) = folder.filter(|it| !it.is_empty()) {
+            match process.enter_server(Path::new(&folder)) {
+                Ok(Some(file)) => {
+                    // Open as long as this process lives.
+                    let _ = file.into_raw_fd();
+                    channels::open(process);
+                }
+                Ok(None) => {}
+                Err(ServerNotReady) => return Err(CUDA_ERROR_MPS_SERVER_NOT_READY),
+            }
+        }
         let node = process.description();
         // Not a text is not set: no entry of the list could be read.
         let chosen = std::env::var("CUDA_VISIBLE_DEVICES").ok();

@@ -111,7 +111,13 @@ impl Process {
         set(&place.number, number);
         set(&place.file, u64::from(file.cast_unsigned()));
         set(&place.slice, DRIVERS_SLICE);
-        let counts = [&place.queued, &place.done, &place.waited, &place.next_run];
+        let counts = [
+            &place.queued,
+            &place.done,
+            &place.waited,
+            &place.next_run,
+            &place.is_off,
+        ];
         for word in counts.into_iter().chain(&place.held) {
             set(word, 0);
         }
@@ -196,6 +202,15 @@ impl Node {
             .group
             .place(self.mapped())
             .is_some_and(|place| place.is_held())
+    }
+
+    /// Whether a group has work that may run.
+    #[must_use]
+    pub fn works(&self, found: Found) -> bool {
+        let _held = self.mapped().shared().lock.lock();
+        catch_up(self.mapped(), found.group.device);
+        let place = found.group.place(self.mapped());
+        place.is_some_and(|place| place.is_ready())
     }
 
     /// For how long a group had work at most without being on the GPU, since this was last asked.

@@ -53,6 +53,8 @@ pub(crate) struct Runlist {
     pub reaped: AtomicU64,
     /// The group that is on the GPU, plus one; 0 for none.
     pub resident: AtomicU64,
+    /// The slot that the log names for it.
+    pub named: AtomicU64,
     /// From which group on the next one is looked for.
     pub next: AtomicU64,
     /// When the change to it is over, and its slice.
@@ -81,6 +83,8 @@ pub(crate) struct Group {
     pub slice: AtomicU64,
     /// How often each channel was held without being let run since.
     pub held: [AtomicU64; CHANNELS as usize],
+    /// Whether one was held after the process's end.
+    pub is_off: AtomicU64,
     /// All the work that it was ever given, and what of that is done.
     pub queued: AtomicU64,
     pub done: AtomicU64,
@@ -154,6 +158,9 @@ pub(crate) struct Slot {
     pub left: AtomicU64,
     /// When it was seen to be dead, while its memory is still there; 0 for not.
     pub dead_since: AtomicU64,
+    /// The MPS server of which it is a client, and whether all clients of that have failed; 0 for none and not.
+    pub server: AtomicU64,
+    pub has_failed: AtomicU64,
     /// Not all are used: `bytes[device][kind]`.
     pub bytes: [[AtomicU64; Kind::ALL.len()]; DEVICES],
     /// The same while all of that is on the host.

@@ -99,8 +99,12 @@ impl Process {
         }
     }
 
-    /// Takes this process out of the accounts. The lock on its slot stays until its memory goes.
+    /// Takes this process out of the accounts. The lock on its slot stays until its memory goes. A client of an MPS server calls
+    /// nobody at its end.
     pub fn leave(&self) {
+        if self.is_client() {
+            return;
+        }
         self.close_files();
         let _held = self.mapped.shared().lock.lock();
         if let Some(record) = self.record() {
@@ -133,6 +137,9 @@ fn introduce(record: &Slot, sequence: u64) -> u64 {
     }
     for figure in record.peak.iter().chain(&record.busy) {
         set(figure, 0);
+    }
+    for word in [&record.server, &record.has_failed] {
+        set(word, 0);
     }
     set(&record.taken, sequence);
     set(&record.pid, u64::from(myself.pid));

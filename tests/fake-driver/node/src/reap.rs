@@ -4,7 +4,7 @@ use std::fs::File;
 
 use crate::layout::{Slot, get, set};
 use crate::mapped::Mapped;
-use crate::{block, clock, ofd, runlist, timeline};
+use crate::{block, clock, mps, ofd, runlist, timeline};
 
 /// Ends the slots whose processes are gone, and the blocks without a holder. Returns whether memory of the dead is
 /// still there: a real driver takes its time.
@@ -24,7 +24,9 @@ pub(crate) fn reap(mapped: &Mapped) -> bool {
         if get(&slot.dead_since) == 0 {
             set(&slot.dead_since, now);
         }
-        if u128::from(now - get(&slot.dead_since)) >= lingering {
+        let is_over = u128::from(now - get(&slot.dead_since)) >= lingering;
+        if is_over && !mps::is_kept(mapped, number, slot) {
+            mps::note_end(mapped, number, slot);
             end(mapped, number, slot);
         } else {
             lingers = true;

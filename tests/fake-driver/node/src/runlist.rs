@@ -6,6 +6,7 @@
 //! - A group that runs out of work leaves at once if another has work. Else it stays, without work.
 //! - A group whose channels are held does not run. Its work stays queued.
 //! - The change from one group to another takes time, which the log counts for the one that comes.
+//! - Groups of clients of one MPS server have the GPU together, as one. Each does its work as if it were alone.
 //!
 //! Nothing runs by itself here. Each call of a process first plays the time that has passed since the last one
 //! ([`catch_up`]). All of it happens under the node's lock. Work is known by sums: what a group was given in all, and what of
@@ -15,7 +16,7 @@
 
 use crate::layout::{Group, RUNS, Run, Runlist, SWITCHES, Slot, get, set};
 use crate::mapped::Mapped;
-use crate::{clock, reap, timeline};
+use crate::{clock, mps, reap, timeline};
 
 /// The time slice that the driver gives a group.
 pub(crate) const DRIVERS_SLICE: u64 = 2_048_000;
@@ -57,6 +58,17 @@ pub(crate) fn drop_process(mapped: &Mapped, slot: usize) {
     }
 }
 
+/// Whether a process that has ended left work, and nobody has held its channels since then.
+pub(crate) fn leaves_work(mapped: &Mapped, slot: usize) -> bool {
+    let mut players = (0..).map_while(|device| Player::of(mapped, device));
+    players.any(|player| {
+        player.advance(clock::now(mapped));
+        let groups = player.list.groups.iter();
+        let mut its = groups.filter(|group| get(&group.slot) == slot as u64 + 1);
+        its.any(|group| group.left() > 0 && get(&group.is_off) == 0)
+    })
+}
+
 impl<'a> Player<'a> {
     /// That of a device; `None` where the node has no scheduler.
     pub(crate) fn of(mapped: &'a Mapped, device: usize) -> Option<Player<'a>> {
@@ -95,7 +107,8 @@ impl<'a> Player<'a> {
         if now < begins {
             return begins.min(to);
         }
-        let left = group.left();
+        let ready = self.with(group).filter(|it| it.is_ready());
+        let left = ready.map(Group::left).max().unwrap_or(0);
         let others_wait = self.next().is_some();
         if left == 0 && !others_wait {
             return to;
@@ -106,7 +119,7 @@ impl<'a> Player<'a> {
         }
         if !others_wait {
             let until = to.min(now + left);
-            self.run(group, now, until);
+            self.run_with(group, now, until);
             self.renew_slice(group, until);
             return until;
         }
@@ -116,7 +129,7 @@ impl<'a> Player<'a> {
             return now;
         }
         let until = to.min(now + left).min(end);
-        self.run(group, now, until);
+        self.run_with(group, now, until);
         until
     }
 
@@ -126,17 +139,37 @@ impl<'a> Player<'a> {
         self.list.groups.get(index as usize)
     }
 
+    /// The groups that have the GPU together with this one, itself included.
+    fn with(&self, group: &'a Group) -> impl Iterator<Item = &'a Group> {
+        let slots = &self.mapped.shared().slots;
+        let server = |group: &Group| {
+            let slot = get(&group.slot).checked_sub(1);
+            let slot = slot.and_then(|slot| slots.get(slot as usize));
+            slot.map_or(0, |slot| get(&slot.server))
+        };
+        let its = server(group);
+        let is_with = move |it: &&Group| match its {
+            0 => std::ptr::eq(*it, group),
+            its => server(it) == its,
+        };
+        self.list.groups.iter().filter(is_with)
+    }
+
     /// The group whose turn it is after the one that is or was there: another, with work, whose channels are not held.
     fn next(&self) -> Option<usize> {
         let count = self.list.groups.len();
         let first = get(&self.list.next) as usize;
-        let resident = get(&self.list.resident);
-        let in_order = (0..count).map(|more| (first + more) % count);
-        let is_ready =
-            |group: &Group| get(&group.slot) != 0 && !group.is_held() && group.left() > 0;
-        in_order
-            .filter(|index| *index as u64 + 1 != resident)
-            .find(|index| self.list.groups.get(*index).is_some_and(is_ready))
+        let resident = self.resident();
+        let mut in_order = (0..count).map(|more| (first + more) % count);
+        in_order.find(|index| {
+            self.list.groups.get(*index).is_some_and(|group| {
+                // Those that have the GPU together have one turn.
+                let mut ready = self.with(group).filter(|it| it.is_ready());
+                let is_first = ready.next().is_some_and(|it| std::ptr::eq(it, group));
+                let mut there = resident.into_iter().flat_map(|it| self.with(it));
+                is_first && !there.any(|it| std::ptr::eq(it, group))
+            })
+        })
     }
 
     /// A group comes.
@@ -147,6 +180,8 @@ impl<'a> Player<'a> {
         set(&group.waited, group.longest_wait(now));
         let begins = now + get(&self.list.change);
         set(&self.list.resident, index as u64 + 1);
+        let slot = get(&group.slot) as usize - 1;
+        set(&self.list.named, mps::named(self.mapped, slot) as u64);
         set(&self.list.next, index as u64 + 1);
         set(&self.list.begins, begins);
         set(&self.list.slice_ends, begins + get(&group.slice));
@@ -184,6 +219,14 @@ impl<'a> Player<'a> {
         })
     }
 
+    /// The work of those that have the GPU together goes on for this stretch of time, or until it is done.
+    fn run_with(&self, group: &'a Group, from: u64, until: u64) {
+        for one in self.with(group).filter(|it| it.is_ready()) {
+            set(&one.since, until);
+            self.run(one, from, until.min(from + one.left()));
+        }
+    }
+
     /// A group's work goes on for this stretch of time.
     fn run(&self, group: &Group, from: u64, until: u64) {
         group.note_run(from, until);
@@ -210,6 +253,10 @@ impl<'a> Player<'a> {
         let Some(held) = group.held.get(channel) else {
             return;
         };
+        let slot = get(&group.slot).checked_sub(1);
+        if !is_on && slot.is_some_and(|slot| mps::has_ended(self.mapped, slot as usize)) {
+            set(&group.is_off, 1);
+        }
         let times = get(held);
         set(
             held,
@@ -219,7 +266,8 @@ impl<'a> Player<'a> {
                 times.saturating_add(1)
             },
         );
-        if group.is_held() && get(&self.list.resident) == index as u64 + 1 {
+        let resident = self.resident();
+        if resident.is_some_and(|it| self.with(it).all(|it| it.is_held())) {
             self.take_away(get(&self.list.now), AFTER_CUT);
         }
     }
@@ -245,7 +293,7 @@ impl<'a> Player<'a> {
     fn log(&self, group: &Group, at: u64, is_start: bool) {
         let number = get(&self.list.logged);
         let slots = &self.mapped.shared().slots;
-        let slot: Option<&Slot> = slots.get(get(&group.slot) as usize - 1);
+        let slot: Option<&Slot> = slots.get(get(&self.list.named) as usize);
         if let Some(entry) = self.list.log.get(number as usize % SWITCHES) {
             set(&entry.at, at);
             set(&entry.pid, slot.map_or(0, |slot| get(&slot.pid)));
@@ -261,6 +309,11 @@ impl<'a> Player<'a> {
 }
 
 impl Group {
+    /// Whether it has work, and may run.
+    pub(crate) fn is_ready(&self) -> bool {
+        get(&self.slot) != 0 && !self.is_held() && self.left() > 0
+    }
+
     /// Work that is not done.
     fn left(&self) -> u64 {
         get(&self.queued).saturating_sub(get(&self.done))

@@ -41,6 +41,8 @@ pub struct ProcessUsage {
     pub joined: u64,
     /// When it was seen to have left, with nothing any more; `None` while it is alive.
     pub left: Option<u64>,
+    /// Whether it is a client of an MPS server.
+    pub is_client: bool,
     /// Its slot, as [`Process::worked`] names it.
     pub slot: usize,
 }
@@ -168,6 +170,7 @@ fn processes(mapped: &Mapped, device: usize) -> Vec<ProcessUsage> {
                 busy: slot.busy.get(device).map_or(0, get),
                 joined: get(&slot.joined),
                 left: (!slot.is_taken()).then(|| get(&slot.left)),
+                is_client: get(&slot.server) != 0,
                 slot: number,
             }
         })

@@ -13,17 +13,17 @@ exports! {
     /// Processes that compute, as NVML first told them.
     fn nvmlDeviceGetComputeRunningProcesses(
         device: nvmlDevice_t, count: Out<u32>, out: Out<nvmlProcessInfo_v1_t>
-    ) => unit(device, |session, unit| fill(count, out, &running(session, unit), User::first));
+    ) => unit(device, |session, unit| fill(count, out, &running(session, unit, false), User::first));
 
     /// Processes that compute.
     fn nvmlDeviceGetComputeRunningProcesses_v2(
         device: nvmlDevice_t, count: Out<u32>, out: Out<nvmlProcessInfo_v2_t>
-    ) => unit(device, |session, unit| fill(count, out, &running(session, unit), User::second));
+    ) => unit(device, |session, unit| fill(count, out, &running(session, unit, false), User::second));
 
     /// Processes that compute.
     fn nvmlDeviceGetComputeRunningProcesses_v3(
         device: nvmlDevice_t, count: Out<u32>, out: Out<nvmlProcessInfo_t>
-    ) => unit(device, |session, unit| fill(count, out, &running(session, unit), User::second));
+    ) => unit(device, |session, unit| fill(count, out, &running(session, unit, false), User::second));
 
     /// Processes that draw: there are none.
     fn nvmlDeviceGetGraphicsRunningProcesses(
@@ -40,20 +40,20 @@ exports! {
         device: nvmlDevice_t, count: Out<u32>, out: Out<nvmlProcessInfo_t>
     ) => unit(device, |_, _| fill(count, out, &[], User::second));
 
-    /// Processes that compute through an MPS server: there are none.
+    /// Processes that compute through an MPS server.
     fn nvmlDeviceGetMPSComputeRunningProcesses(
         device: nvmlDevice_t, count: Out<u32>, out: Out<nvmlProcessInfo_v1_t>
-    ) => unit(device, |_, _| fill(count, out, &[], User::first));
+    ) => unit(device, |session, unit| fill(count, out, &running(session, unit, true), User::first));
 
-    /// Processes that compute through an MPS server: there are none.
+    /// Processes that compute through an MPS server.
     fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
         device: nvmlDevice_t, count: Out<u32>, out: Out<nvmlProcessInfo_v2_t>
-    ) => unit(device, |_, _| fill(count, out, &[], User::second));
+    ) => unit(device, |session, unit| fill(count, out, &running(session, unit, true), User::second));
 
-    /// Processes that compute through an MPS server: there are none.
+    /// Processes that compute through an MPS server.
     fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
         device: nvmlDevice_t, count: Out<u32>, out: Out<nvmlProcessInfo_t>
-    ) => unit(device, |_, _| fill(count, out, &[], User::second));
+    ) => unit(device, |session, unit| fill(count, out, &running(session, unit, true), User::second));
 
     /// Processes of one kind: 0 computes, 1 draws, 2 computes through an MPS server.
     fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, list: Out<nvmlProcessDetailList_t>) =>
@@ -97,14 +97,15 @@ impl User {
     }
 }
 
-/// Users of its memory. A process in a pid namespace that cannot be seen from here is left out, as in containers.
-fn running(session: &Session, unit: Unit) -> Vec<User> {
+/// Users of its memory, which are clients of an MPS server or are not. A process in a pid namespace that cannot be seen from here is left out, as in containers.
+fn running(session: &Session, unit: Unit, are_clients: bool) -> Vec<User> {
     let usage = session.node.usage();
     let mut users = Vec::new();
     for (number, part) in unit.devices(session) {
         let mut known: Vec<(u32, Bytes)> = Vec::new();
         let processes = usage.get(number).map(|device| &device.processes);
-        for process in processes.into_iter().flatten() {
+        let processes = processes.into_iter().flatten();
+        for process in processes.filter(|it| it.is_client == are_clients) {
             let Some(pid) = process.pid else {
                 continue;
             };
@@ -158,8 +159,9 @@ fn details(session: &Session, unit: Unit, list: Out<nvmlProcessDetailList_t>) ->
         return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
     let users = match asked.mode {
-        0 => running(session, unit),
-        1 | 2 => Vec::new(),
+        0 => running(session, unit, false),
+        1 => Vec::new(),
+        2 => running(session, unit, true),
         _ => return Err(NVML_ERROR_INVALID_ARGUMENT),
     };
     let room = asked.numProcArrayEntries as usize;

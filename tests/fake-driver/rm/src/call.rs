@@ -241,8 +241,11 @@ fn disable(node: &Node, client: &Client, parameters: Words) -> Status {
 /// A group by its client's handle and its own. The driver takes a client by the open file alone that made it.
 fn group(node: &Node, file: c_int, (client, group): (u32, u32)) -> Option<Found> {
     let found = node.find_group(client, group)?;
-    let its = (found.pid?, found.file);
-    is_same_file((std::process::id(), file), its).then_some(found)
+    let pid = found.pid?;
+    // Of a process that has ended it cannot be asked: another one has its file.
+    let has_ended = std::fs::read_link(format!("/proc/{pid}/exe")).is_err();
+    let is_its = has_ended || is_same_file((std::process::id(), file), (pid, found.file));
+    is_its.then_some(found)
 }
 
 /// Whether two processes' descriptors are of the same open file.

@@ -13,6 +13,7 @@ mod devices;
 #[path = "../../../cuda/tests/conformance/harness.rs"]
 mod harness;
 mod memory;
+mod mps;
 mod scheduler;
 mod utilization;
 

@@ -6,35 +6,36 @@ use std::time::Duration;
 use softmig_fake_node::{Description, Found, Gpu, Group, Kind, MIB, Node, Process, Progress};
 
 const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
+pub const MS: u64 = 1_000_000;
 /// More than any test plays.
 const FOR_EVER: u64 = 3_600_000 * MS;
 /// The time of a change after a group that was interrupted, and after one that left.
 const CUT: u64 = 137 * US;
 const LEFT: u64 = 60 * US;
 
-struct Stand {
-    dir: tempfile::TempDir,
-    node: Node,
+pub struct Stand {
+    pub dir: tempfile::TempDir,
+    pub node: Node,
 }
 
 /// A process with a group.
-struct Member {
-    process: Process,
+pub struct Member {
+    pub process: Process,
     group: Group,
 }
 
 impl Stand {
-    fn new() -> Stand {
+    pub fn new() -> Stand {
         let dir = tempfile::tempdir().unwrap();
         let description = Description::new(&[Gpu::h200(0)]).driven().scheduler();
+        let description = description.devices(dir.path());
         let node = Node::describe(dir.path().join("node"), description).unwrap();
         let stand = Stand { dir, node };
         stand.pass(MS);
         stand
     }
 
-    fn member(&self) -> Member {
+    pub fn member(&self) -> Member {
         let process = Process::attach(&self.dir.path().join("node")).unwrap();
         process.charge(0, Kind::Context, MIB).unwrap();
         let group = process.begin_group(0, 7).unwrap();
@@ -42,36 +43,41 @@ impl Stand {
     }
 
     /// One that always has work, with a time slice in microseconds.
-    fn busy(&self, slice: u64) -> Member {
+    pub fn busy(&self, slice: u64) -> Member {
         let member = self.member();
         self.node.set_time_slice(self.find(&member), slice);
         let _ = member.queue(FOR_EVER);
         member
     }
 
-    fn find(&self, member: &Member) -> Found {
+    pub fn find(&self, member: &Member) -> Found {
         let (client, handle) = (member.group.client(), member.group.handle());
         self.node.find_group(client, handle).unwrap()
     }
 
-    fn pass(&self, time: u64) {
+    pub fn pass(&self, time: u64) {
         self.node.advance(Duration::from_nanos(time)).unwrap();
     }
 
     /// Lets all of some members' channels run, or not.
     fn enable_all(&self, members: &[&Member], is_on: bool) -> bool {
-        let groups = members.iter().map(|it| &it.group);
-        let channels = groups.flat_map(|it| it.channels().map(move |one| (it.client(), one)));
-        self.node
-            .enable_channels(0, &channels.collect::<Vec<_>>(), is_on)
+        let channels: Vec<_> = members.iter().flat_map(|it| it.channels()).collect();
+        self.node.enable_channels(0, &channels, is_on)
     }
 
-    fn enable(&self, member: &Member, is_on: bool) -> bool {
+    pub fn enable(&self, member: &Member, is_on: bool) -> bool {
         self.enable_all(&[member], is_on)
     }
 }
 
 impl Member {
+    /// All of them, each with its client's handle.
+    pub fn channels(&self) -> Vec<(u32, u32)> {
+        let client = self.group.client();
+        let all = self.group.channels();
+        all.map(|channel| (client, channel)).collect()
+    }
+
     fn queue(&self, time: u64) -> u64 {
         self.process.queue(self.group, time)
     }
@@ -88,7 +94,7 @@ impl Member {
     }
 
     /// For how long its work has run.
-    fn ran(&self) -> u64 {
+    pub fn ran(&self) -> u64 {
         let all = self.process.history(0);
         let own = all.iter().find(|it| it.slot == self.process.slot());
         own.map_or(0, |it| it.busy)
