@@ -141,7 +141,7 @@ impl Prover {
         let now = Instant::now();
         due.retain(|key, _| {
             let is_all =
-                |proof: &Proof| is_of_scheduler(proof, key) && !(wants_packs && lacks_pack(proof));
+                |proof: &Proof| is_of_scheduler(proof, key) && !(wants_packs && may_pack(proof));
             let is_known = known.find(key).is_some_and(is_all);
             let is_later = self.later.get(key).is_some_and(|(at, _)| *at > now);
             !is_known && !is_later
@@ -244,8 +244,12 @@ impl Prover {
                     None => info!("{uuid}: {can}"),
                     Some(it) => warn!("{uuid}: {cannot}: {} ({})", it.why, it.step),
                 }
-                if let Err(why) = self.keep(key, found) {
+                let is_to_be_repeated = matches!(found, Found::Pack(Err(_)));
+                let kept = self.keep(key, found);
+                if let Err(why) = &kept {
                     warn!("{uuid}: what was measured is not kept: {why}");
+                }
+                if is_to_be_repeated || kept.is_err() {
                     self.try_later(key);
                 }
             }
@@ -310,9 +314,10 @@ fn is_of_scheduler(proof: &Proof, key: &Key) -> bool {
     proof.is_of(key) && proof.is_complete()
 }
 
-/// Whether a proof does not tell of packs, which only GPUs have that are steered.
-fn lacks_pack(proof: &Proof) -> bool {
-    proof.failed.is_none() && proof.pack.is_none()
+/// Whether a GPU may still prove to have packs, which only one has that is steered. A user outside jobs can disturb a measurement, and be
+/// gone when it is looked who is there: what failed is measured again.
+fn may_pack(proof: &Proof) -> bool {
+    proof.failed.is_none() && proof.pack != Some(Ok(()))
 }
 
 fn prove(uuid: &str, is_over: &AtomicBool) -> Result<Outcome, Unknown> {
@@ -430,15 +435,17 @@ mod tests {
         assert!(!prover.has_proof(&key));
         prover.keep(&key, scheduler(None)).unwrap();
         let kept = || Proofs::read(&node).unwrap().find(&key).unwrap().clone();
-        assert!(prover.knows_scheduler(&key) && lacks_pack(&kept()));
+        assert!(prover.knows_scheduler(&key) && may_pack(&kept()));
         prover.keep(&key, Found::Pack(Err(failed("end")))).unwrap();
         assert!(kept().failed.is_none() && kept().may_release == Some(true));
         assert_eq!(kept().pack, Some(Err(failed("end"))));
-        assert!(!lacks_pack(&kept()));
+        assert!(may_pack(&kept()), "it is measured again");
         // The scheduler is measured anew, well and badly.
         for found in [None, Some(failed("hold"))] {
             prover.keep(&key, scheduler(found)).unwrap();
             assert!(kept().failed.is_none() && kept().pack.is_some());
         }
+        prover.keep(&key, Found::Pack(Ok(()))).unwrap();
+        assert!(!may_pack(&kept()));
     }
 }
