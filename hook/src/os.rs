@@ -28,7 +28,7 @@ pub(crate) use environment::Variable;
 pub(crate) use error::{Errno, Error};
 pub(crate) use file::{File, inode};
 pub(crate) use futex::{Held, Lock, wait_until_changed, wake_all};
-pub(crate) use mapping::{is_mapped, map, map_shared};
+pub(crate) use mapping::{is_mapped, map, map_shared, one_byte};
 pub(crate) use maps::each_mapping_of_itself;
 pub(crate) use output::{is_stderr_for_words, write_to_stderr, write_to_syslog};
 pub(crate) use process::{

@@ -1,6 +1,7 @@
 //! Memory from the kernel: this process's own, and what it shares with the others of its job.
 
 use core::ffi::c_int;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use super::error::Error;
@@ -54,17 +55,17 @@ impl File {
 
     /// Whether the lock of one byte is held alone through another open file than this.
     pub(crate) fn is_locked(&self, offset: u64) -> bool {
-        self.other_lock(offset) == Some(libc::F_WRLCK)
+        self.other_lock(one_byte(offset)) == Some(libc::F_WRLCK)
     }
 
-    /// Whether it is held at all through another open file, be it alone or shared.
-    pub(crate) fn is_held(&self, offset: u64) -> bool {
-        self.other_lock(offset)
+    /// Whether that of one of these bytes is held through another open file, be it alone or shared.
+    pub(crate) fn is_any_held(&self, bytes: Range<u64>) -> bool {
+        self.other_lock(bytes)
             .is_some_and(|kind| kind != libc::F_UNLCK)
     }
 
-    fn other_lock(&self, offset: u64) -> Option<c_int> {
-        let mut lock = one_byte(libc::F_WRLCK, offset);
+    fn other_lock(&self, bytes: Range<u64>) -> Option<c_int> {
+        let mut lock = region(libc::F_WRLCK, bytes);
         sys::lock(self.0, libc::F_OFD_GETLK, &mut lock).ok()?;
         Some(lock.l_type.into())
     }
@@ -78,17 +79,22 @@ impl File {
     }
 
     fn set_lock(&self, kind: c_int, offset: u64) -> Result<(), Error> {
-        let mut lock = one_byte(kind, offset);
+        let mut lock = region(kind, one_byte(offset));
         sys::lock(self.0, libc::F_OFD_SETLK, &mut lock).map(drop)
     }
 }
 
-fn one_byte(kind: c_int, offset: u64) -> libc::flock {
+pub(crate) const fn one_byte(offset: u64) -> Range<u64> {
+    offset..offset.saturating_add(1)
+}
+
+fn region(kind: c_int, bytes: Range<u64>) -> libc::flock {
+    let length = bytes.end.saturating_sub(bytes.start);
     libc::flock {
         l_type: kind as i16,
         l_whence: libc::SEEK_SET as i16,
-        l_start: offset.cast_signed(),
-        l_len: 1,
+        l_start: bytes.start.cast_signed(),
+        l_len: length.cast_signed(),
         l_pid: 0,
     }
 }
