@@ -44,7 +44,7 @@ ROUNDS, ENDS = 7, 4
 LONG = [("kill", "device", keep) for keep in ("all 50 100", "all 1500 100", "all 0 1500")]
 
 
-# How many are taken off the GPU: whether all are disabled first, and how many seconds that lasts before the first one's file is closed.
+# How those that end are taken off the GPU: whether all are disabled first, and for how many seconds before the first one's file is closed.
 WAYS = {"all are disabled for 50 ms": (True, 0.05), "all are disabled": (True, 0), "one after the other": (False, 0)}
 
 
@@ -426,31 +426,31 @@ class Lab(channels.Lab):
         for way in [*WAYS] * 3:
             server = Server("-multiuser-server")
             others = self.clients(2, server, ("sync", 20, 1, 0))
-            mortals = [Mortal(self, server) for _ in range(36)]
+            # Each has kernels for 30 s, so that the first has work when the last has come.
+            mortals = [Mortal(self, server, ms=200) for _ in range(36)]
             kept = [Kept(one.pid, KEPT["all"]) for one in mortals]
             for one in mortals:
                 one.end("kill")
-            for one in kept:
-                one.wait(20)
-            looks, took = [], []
+            ended = sum(one.wait(20) for one in kept)
+            looks, took, begun = [], [], time.monotonic()
 
             def look():
                 for _ in range(120):
                     before = [one[channels.DONE] for one in others]
                     time.sleep(0.05)
-                    looks.append([one[channels.DONE] > was for one, was in zip(others, before)])
+                    looks.append((round(time.monotonic() - begun, 2), [one[channels.DONE] > was for one, was in zip(others, before)]))
 
             looking = threading.Thread(target=look)
             looking.start()
-            self.take_off(way, mortals, kept, took)
+            disabled = self.take_off(way, mortals, kept, took)
             looking.join()
             for one in kept:
                 one.close()
             time.sleep(0.5)
-            still = [[at for at, seen in enumerate(looks) if not seen[other]] for other in range(2)]
+            still = [[at for at, seen in looks if not seen[other]] for other in range(2)]
             found.setdefault(way, []).append({
-                "closing_ms": channels.ordered(took), "seconds": round(sum(took) / 1e3, 2), "looks without progress": [len(ats) for ats in still],
-                "last_s": [round(ats[-1] * 0.05, 2) if ats else None for ats in still], "live": [one.child.poll() is None for one in others],
+                "ended": ended, "disabled": sorted(set(disabled)), "closing_ms": channels.ordered(took), "seconds": round(sum(took) / 1e3, 2), "looks without progress": [len(ats) for ats in still],
+                "last_s": [ats[-1] if ats else None for ats in still], "live": [one.child.poll() is None for one in others],
                 "go on": [rate > 0 for rate in channels.rates(others, 0.2)],
             })
             print(way, json.dumps(found[way][-1]), flush=True)
@@ -460,17 +460,18 @@ class Lab(channels.Lab):
         return found
 
     def take_off(self, way, mortals, kept, took):
-        """By disabling and closing nvidiactl's files, of all or of each in turn."""
-        together, pause = WAYS[way]
+        """By disabling and closing nvidiactl's files, of all or of each in turn. The driver's answers to the first."""
+        (together, pause), answers = WAYS[way], []
         if together:
+            left = [channel for one in mortals for channel in one.left()]
             # One call takes 64.
-            for at in range(0, len(mortals), 16):
-                self.disable_all([channel for one in mortals[at : at + 16] for channel in one.left()], 1)
+            answers += [hex(self.disable_all(left[at : at + 64], 1)[0]) for at in range(0, len(left), 64)]
         time.sleep(pause)
         for one, its in zip(mortals, kept):
             if not together:
-                self.disable_all(one.left(), 1)
+                answers.append(hex(self.disable_all(one.left(), 1)[0]))
             took.append(its.close_control())
+        return answers
 
     def all_die(self, deaths, ends, ms, rounds):
         found, server, others, alone = {}, None, [], 0

@@ -6,8 +6,8 @@
 //! one for each pack, which starts NVIDIA's control program and stays when the daemon ends. The daemon asks it by a socket
 //! (`question`), and [`Packs`] starts and ends it. Whether all this has effect is measured first (`proof`).
 //!
-//! A thread closes the files of each client that has ended, one after the other. Who keeps it waiting has one place less for clients of
-//! the same pack, and the next wait for 3 s.
+//! Each client that has ended has a thread that closes its files. Who keeps one waiting keeps those of the same pack, which then has fewer
+//! places for clients.
 
 mod device;
 mod id;

@@ -171,7 +171,7 @@ impl GpuState {
         Ok((seat, session))
     }
 
-    /// Removes a process that has ended. Its pack's supervisor disables its channels, and they are not to run again.
+    /// Removes a process that has ended. Its pack's supervisor has disabled its channels, and they are not to run again.
     pub(super) fn note_end(&mut self, seat: SeatId) {
         let session = self.sessions.get(&seat);
         if let Some(session) = session.filter(|_| self.tenancy.is_packed(seat.job)) {

@@ -7,36 +7,56 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use super::switch_log::Stays;
 use crate::schedule::{Job, Nanos};
 
-/// For so much of its pack's time kernels may go on after their process's end. Few take longer.
+/// For so much of its pack's time kernels may go on after their process's channels are off the GPU. Few take longer.
 const LONGEST_KERNEL: Nanos = 1_000_000_000;
+/// How often a supervisor is asked whether they are.
+const ASK_EVERY: Nanos = 50_000_000;
+/// For so long it is asked. Then the supervisor counts by itself.
+const LONGEST_ASKING: Nanos = 30_000_000_000;
 
-/// The processes of packs that have ended. `M` is what tells a pack's supervisor of one.
+/// The processes of packs that have ended. `M` speaks with a pack's supervisor about one.
 #[derive(Debug)]
 pub(super) struct Leftovers<M> {
     processes: BTreeMap<u32, Leftover<M>>,
     /// The moment until which time was counted.
     counted: Nanos,
-    told: (Sender<Told>, Receiver<Told>),
+    answers: (Sender<Answer>, Receiver<Answer>),
 }
 
 #[derive(Debug)]
 struct Leftover<M> {
     tenant: Job,
-    /// The time of the pack's that its kernels have to end.
-    needs: Nanos,
-    left: Nanos,
+    has_work: bool,
+    place: Place,
     member: M,
 }
 
-/// What came of it that a supervisor was told of a process: false if its channels were on the GPU until now, so that its time begins.
-pub(super) type Told = (u32, bool);
+#[derive(Debug)]
+enum Place {
+    /// Its channels may be on the GPU. When it ended, and when to ask.
+    On { since: Nanos, ask_at: Nanos },
+    /// They are not. The time of the pack's that its kernels have left to end.
+    Off { left: Nanos },
+}
+
+/// A process, and whether its channels are off the GPU, if its supervisor answers.
+pub(super) type Answer = (u32, Option<bool>);
+
+/// What a supervisor is to hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// The question whether the channels of a process are off the GPU.
+    IsOff,
+    /// That it may let go of it.
+    LetGo,
+}
 
 impl<M: Clone> Leftovers<M> {
     pub(super) fn new() -> Self {
         Self {
             processes: BTreeMap::new(),
             counted: 0,
-            told: channel(),
+            answers: channel(),
         }
     }
 
@@ -51,11 +71,14 @@ impl<M: Clone> Leftovers<M> {
         if self.processes.is_empty() {
             self.counted = now;
         }
-        let needs = if has_work { LONGEST_KERNEL } else { 0 };
+        let place = Place::On {
+            since: now,
+            ask_at: now,
+        };
         let leftover = Leftover {
             tenant,
-            needs,
-            left: needs,
+            has_work,
+            place,
             member,
         };
         self.processes.insert(process, leftover);
@@ -66,20 +89,20 @@ impl<M: Clone> Leftovers<M> {
         !self.processes.is_empty()
     }
 
-    /// Who tells a supervisor says here what came of it.
-    pub(super) fn told(&self) -> Sender<Told> {
-        self.told.0.clone()
+    /// Where answers go.
+    pub(super) fn answers(&self) -> Sender<Answer> {
+        self.answers.0.clone()
     }
 
     /// Counts the time until now, by the GPU's log. `tenant` says whose a process is, and `is_held` who could not have the GPU by then.
-    /// Returns those whose kernels have ended, which their supervisors are to be told.
+    /// Returns what supervisors are to hear.
     pub(super) fn count(
         &mut self,
         now: Nanos,
         stays: &BTreeMap<u32, Stays>,
         tenant: impl Fn(u32) -> Option<Job>,
         is_held: impl Fn(Job) -> bool,
-    ) -> Vec<M> {
+    ) -> Vec<(M, Word)> {
         let mut had: BTreeMap<Job, Nanos> = BTreeMap::new();
         let passed = (now - std::mem::replace(&mut self.counted, now)).max(0);
         let mut idle = passed;
@@ -99,27 +122,49 @@ impl<M: Clone> Leftovers<M> {
             had => had + idle,
         };
         for one in self.processes.values_mut() {
-            one.left -= time(one.tenant);
-        }
-        self.take_answers();
-        let off = self.processes.values_mut().filter(|it| it.left <= 0);
-        let told = off.map(|it| {
-            // Without an answer it is told again.
-            it.left = LONGEST_KERNEL;
-            it.member.clone()
-        });
-        told.collect()
-    }
-
-    /// The time of those whose channels were on the GPU until now begins.
-    fn take_answers(&mut self) {
-        for (process, is_off) in self.told.1.try_iter() {
-            if is_off {
-                self.processes.remove(&process);
-            } else if let Some(one) = self.processes.get_mut(&process) {
-                one.left = one.needs;
+            if let Place::Off { left } = &mut one.place {
+                *left -= time(one.tenant);
             }
         }
+        self.take_answers();
+        self.words(now)
+    }
+
+    /// The time of those whose channels are off begins now.
+    fn take_answers(&mut self) {
+        for (process, is_off) in self.answers.1.try_iter() {
+            match is_off {
+                Some(true) => {
+                    if let Some(one) = self.processes.get_mut(&process)
+                        && matches!(one.place, Place::On { .. })
+                    {
+                        let left = if one.has_work { LONGEST_KERNEL } else { 0 };
+                        one.place = Place::Off { left };
+                    }
+                }
+                Some(false) => {}
+                // The supervisor counts by itself.
+                None => drop(self.processes.remove(&process)),
+            }
+        }
+    }
+
+    fn words(&mut self, now: Nanos) -> Vec<(M, Word)> {
+        let mut words = Vec::new();
+        self.processes.retain(|_, one| match &mut one.place {
+            Place::On { since, .. } if now - *since > LONGEST_ASKING => false,
+            Place::On { ask_at, .. } if *ask_at <= now => {
+                *ask_at = now + ASK_EVERY;
+                words.push((one.member.clone(), Word::IsOff));
+                true
+            }
+            Place::Off { left } if *left <= 0 => {
+                words.push((one.member.clone(), Word::LetGo));
+                false
+            }
+            Place::On { .. } | Place::Off { .. } => true,
+        });
+        words
     }
 
     /// Forgets those of packs that have no tenant any more: the supervisor counts by itself where nobody else is there.
@@ -146,42 +191,52 @@ mod tests {
 
     proptest! {
         /// Looks of up to 100 ms, in which process 1 of the pack and process 2 of another job have parts of the time, and the pack is
-        /// held or not. The supervisor answers that the channels are on the GPU still, that they are off, or nothing.
+        /// held or not. The supervisor says from the look of some number on that the channels are off, so many looks after it was asked.
         #[test]
-        fn kernels_have_their_time_on_the_gpu_and_no_less(
+        fn kernels_have_their_time_once_their_channels_are_off_and_no_less(
             looks in vec((1..100 * MS, 0.0..0.6, 0.0..0.4, any::<bool>()), 1..400),
-            answers in vec(proptest::option::of(any::<bool>()), 10),
+            (off_at, late) in (0_usize..40, 0_usize..4),
+            has_work: bool,
         ) {
             let mut leftovers = Leftovers::new();
-            let mut answers = answers.into_iter();
-            leftovers.add(0, (5, true), PACK, "five");
-            let (mut now, mut had) = (0, 0);
-            for (time, own, others, is_held) in looks {
+            leftovers.add(0, (5, has_work), PACK, "five");
+            let needs = if has_work { LONGEST_KERNEL } else { 0 };
+            let (mut now, mut had, mut asked, mut off) = (0, 0, 0, false);
+            let mut answers = Vec::new();
+            for (number, (time, own, others, is_held)) in looks.into_iter().enumerate() {
                 now += time;
                 let part = |part: f64| (time as f64 * part) as Nanos;
                 let resident = if is_held { 0 } else { part(own) };
                 let stays = [(1, stay(resident)), (2, stay(part(others)))].into();
-                had += match resident {
-                    _ if is_held => 0,
-                    0 => time,
-                    _ => time - part(others),
-                };
+                if off {
+                    had += match resident {
+                        _ if is_held => 0,
+                        0 => time,
+                        _ => time - part(others),
+                    };
+                }
+                answers.retain(|(at, is_off)| {
+                    if *at <= number {
+                        leftovers.answers().send((5, Some(*is_off))).unwrap();
+                        off |= *is_off;
+                    }
+                    *at > number
+                });
                 let tenant = |process| Some(if process == 1 { PACK } else { Job(8) });
-                let told = leftovers.count(now, &stays, tenant, |_| is_held);
-                prop_assert_eq!(!told.is_empty(), had >= LONGEST_KERNEL);
-                if told.is_empty() {
-                    continue;
-                }
-                had = 0;
-                let answer = answers.next().unwrap_or(Some(true));
-                if let Some(is_off) = answer {
-                    leftovers.told().send((5, is_off)).unwrap();
-                }
-                let told = leftovers.count(now, &BTreeMap::new(), |_| None, |_| true);
-                prop_assert!(told.is_empty());
-                prop_assert_eq!(leftovers.is_any(), answer != Some(true));
-                if answer == Some(true) {
-                    break;
+                let words = leftovers.count(now, &stays, tenant, |_| is_held);
+                match words[..] {
+                    [] => prop_assert!(!off || had < needs),
+                    [(_, Word::IsOff)] => {
+                        prop_assert!(!off && now >= asked);
+                        asked = now + ASK_EVERY;
+                        answers.push((number + 1 + late, number >= off_at));
+                    }
+                    [(_, Word::LetGo)] => {
+                        prop_assert!(off && had >= needs);
+                        prop_assert!(!leftovers.is_any());
+                        break;
+                    }
+                    _ => prop_assert!(false, "{words:?}"),
                 }
             }
         }
@@ -192,32 +247,27 @@ mod tests {
         let mut leftovers = Leftovers::new();
         leftovers.add(0, (5, true), PACK, ());
         leftovers.add(0, (6, true), Job(9), ());
-        let stays = [(5, stay(LONGEST_KERNEL))].into();
-        let told = leftovers.count(LONGEST_KERNEL, &stays, |_| None, |_| true);
-        assert_eq!(told.len(), 1);
-        leftovers.retain(|tenant| tenant == PACK);
-        leftovers.told().send((5, true)).unwrap();
+        leftovers.answers().send((5, Some(true))).unwrap();
+        leftovers.answers().send((6, Some(true))).unwrap();
         let none = BTreeMap::new();
-        leftovers.count(LONGEST_KERNEL, &none, |_| None, |_| true);
+        assert!(leftovers.count(0, &none, |_| None, |_| true).is_empty());
+        let stays = [(5, stay(LONGEST_KERNEL))].into();
+        let words = leftovers.count(LONGEST_KERNEL, &stays, |_| None, |_| true);
+        assert_eq!(words, [((), Word::LetGo)]);
+        leftovers.retain(|tenant| tenant == PACK);
         assert!(!leftovers.is_any());
-        // Time before a process ended is not its own.
-        leftovers.add(9 * LONGEST_KERNEL, (5, true), PACK, ());
-        let told = leftovers.count(9 * LONGEST_KERNEL + 1, &none, |_| None, |_| false);
-        assert!(told.is_empty());
     }
 
     #[test]
-    fn who_had_no_work_waits_only_for_its_channels() {
-        let mut leftovers = Leftovers::new();
+    fn who_gets_no_answer_leaves_it_to_the_supervisor() {
         let none = BTreeMap::new();
-        leftovers.add(0, (5, false), PACK, ());
-        for _ in 0..3 {
-            let told = leftovers.count(1, &none, |_| None, |_| true);
-            assert_eq!(told.len(), 1);
-            leftovers.told().send((5, false)).unwrap();
-        }
-        leftovers.told().send((5, true)).unwrap();
-        let told = leftovers.count(2, &none, |_| None, |_| true);
-        assert!(told.is_empty() && !leftovers.is_any());
+        let mut leftovers = Leftovers::new();
+        leftovers.add(0, (5, true), PACK, ());
+        leftovers.answers().send((5, None)).unwrap();
+        leftovers.count(1, &none, |_| None, |_| true);
+        assert!(!leftovers.is_any());
+        leftovers.add(1, (5, true), PACK, ());
+        leftovers.count(LONGEST_ASKING + 2, &none, |_| None, |_| true);
+        assert!(!leftovers.is_any());
     }
 }

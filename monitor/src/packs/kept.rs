@@ -4,71 +4,49 @@
 //! is a fault of all clients (research/packs.md). No call says when they have ended. So the daemon counts the time that the pack had the
 //! GPU, and says when it was enough.
 //!
-//! While channels with work are disabled, other clients may stand still. They go on when the driver has taken these channels away, some
-//! 50 ms after the file of control is closed. So those that ended at the same moment are taken off the GPU one after the other.
+//! While channels with work are disabled, other clients may stand still, and kernels that have begun may too. They go on when the driver
+//! has taken these channels away, which it does while the file of control is closed. So that file is closed at once, and the time of
+//! those that ended begins when those of all have been.
 
 use softmig_rm::{Files, has_control};
 
-use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// How long one waits for the one before to be taken off the GPU. Where its channels could not be disabled, this takes the driver 2 s.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// The least time from when a client is off the GPU until its files of unified memory are closed.
+/// The least time from when a client's channels are off the GPU until its files of unified memory are closed.
 const BEFORE_UNIFIED: Duration = Duration::from_millis(100);
 /// How long kernels may go on from then where no other client lives.
 const ALONE: Duration = Duration::from_secs(2);
 /// The same at most, if the daemon does not say earlier that they have had their time.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Of more clients that have ended, the oldest are let go.
-const MOST_ENDED: usize = 256;
 
 /// A thread that closes files calls nothing deep.
-const STACK: usize = 256 << 10;
+const STACK: usize = 64 << 10;
 
 /// How many clients a server has at most. NVIDIA's takes 48 contexts, and a client may have several.
 pub(super) const MOST_CLIENTS: usize = 40;
 
 /// The clients whose files are open here.
+#[derive(Debug, Default)]
 pub(super) struct Kept {
     clients: Vec<Client>,
     ended: Vec<Ended>,
     /// One more reference for each client that has ended, until its files are closed.
-    turn: Arc<Turn>,
-    disable: Arc<dyn Fn(Left<'_>) + Send + Sync>,
-}
-
-/// Those that have ended take it one after the other.
-#[derive(Debug, Default)]
-struct Turn {
-    is_taken: Mutex<bool>,
-    is_free: Condvar,
-}
-
-impl Turn {
-    /// Does this when the one before has done it, or takes too long.
-    fn take(&self, what: impl FnOnce()) {
-        let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self
-            .is_free
-            .wait_timeout_while(is_taken, PATIENCE, |it| *it);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = true;
-        what();
-        *self.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.is_free.notify_one();
-    }
+    open: Arc<()>,
+    /// Has who closes a file of control: the driver does one after the other, and others shall have it in between.
+    closes: Arc<Mutex<()>>,
 }
 
 /// A client that has ended, and that may have work on the GPU.
 #[derive(Debug)]
 struct Ended {
     number: u32,
+    since: Instant,
     /// When its channels were taken off the GPU.
     off: Arc<OnceLock<Instant>>,
     /// Its files of unified memory are closed when this is dropped, and not before.
@@ -92,24 +70,14 @@ pub(super) type Told = (u32, u32, u32);
 
 /// What a client that has ended had, as it told. Its own file proves it.
 pub(super) struct Left<'a> {
-    pub(super) control: &'a [(i32, OwnedFd)],
+    pub(super) files: &'a Files,
     pub(super) channels: &'a [Told],
 }
 
 impl Kept {
-    /// None yet. `disable` keeps the channels of one that has ended from beginning other kernels.
-    pub(super) fn new(disable: impl Fn(Left<'_>) + Send + Sync + 'static) -> Self {
-        Self {
-            clients: Vec::new(),
-            ended: Vec::new(),
-            turn: Arc::default(),
-            disable: Arc::new(disable),
-        }
-    }
-
     /// How many there are, those included whose files are being closed.
     pub(super) fn count(&self) -> usize {
-        self.clients.len() + Arc::strong_count(&self.turn) - 1
+        self.clients.len() + Arc::strong_count(&self.open) - 1
     }
 
     pub(super) fn has(&self, number: u32) -> bool {
@@ -155,84 +123,95 @@ impl Kept {
         self.clients.iter().map(|it| it.process.as_fd())
     }
 
-    /// Lets those go that have ended, as `has_ended` says in the order of [`Kept::processes`].
-    pub(super) fn let_go(&mut self, mut has_ended: impl Iterator<Item = bool>) {
+    /// Lets those go that have ended, as `has_ended` says in the order of [`Kept::processes`]. First `disable` is told of all at once:
+    /// one call takes as long for many channels as for one.
+    pub(super) fn let_go(
+        &mut self,
+        mut has_ended: impl Iterator<Item = bool>,
+        disable: impl FnOnce(&[Left<'_>]),
+    ) {
         let all = std::mem::take(&mut self.clients);
-        for client in all {
-            if has_ended.next().unwrap_or(false) {
-                self.close(client);
-            } else {
-                self.clients.push(client);
-            }
+        let (ended, alive): (Vec<_>, _) = all
+            .into_iter()
+            .partition(|_| has_ended.next().unwrap_or(false));
+        self.clients = alive;
+        let with_channels = ended.iter().filter(|it| !it.channels.is_empty());
+        let left = with_channels.map(|it| Left {
+            files: &it.files,
+            channels: &it.channels,
+        });
+        let left: Vec<Left<'_>> = left.collect();
+        if !left.is_empty() {
+            disable(&left);
         }
-        let surplus = self.ended.len().saturating_sub(MOST_ENDED);
-        self.ended.drain(..surplus);
+        self.close(ended);
     }
 
     /// The same for those that have closed the driver's file themselves, or became another program.
-    pub(super) fn let_those_go_without_a_use(&mut self) {
+    pub(super) fn let_those_go_without_a_use(&mut self, disable: impl FnOnce(&[Left<'_>])) {
         let uses = |client: &Client| {
             let mut control = client.files.control.iter();
             control.any(|(descriptor, _)| has_control(client.number, *descriptor))
         };
         let uses: Vec<bool> = self.clients.iter().map(uses).collect();
-        self.let_go(uses.into_iter().map(|uses| !uses));
+        self.let_go(uses.into_iter().map(|uses| !uses), disable);
     }
 
-    fn close(&mut self, client: Client) {
-        let Client {
-            number,
-            charged,
-            files,
-            channels,
-            had_channels,
-            ..
-        } = client;
-        let (keep, kept) = channel();
-        let off = Arc::default();
-        // Who had no channel had no work.
-        if had_channels {
-            self.ended.push(Ended {
+    fn close(&mut self, ended: Vec<Client>) {
+        for client in ended {
+            let Client {
                 number,
-                off: Arc::clone(&off),
+                charged,
+                files,
+                had_channels,
+                ..
+            } = client;
+            let (keep, kept) = channel();
+            let ended = Ended {
+                number,
+                since: Instant::now(),
+                off: Arc::default(),
                 _keep: keep,
-            });
-        }
-        let (turn, disable) = (Arc::clone(&self.turn), Arc::clone(&self.disable));
-        let close = move || {
-            let Files { control, unified } = files;
-            turn.take(|| {
-                if !channels.is_empty() {
-                    disable(Left {
-                        control: &control,
-                        channels: &channels,
-                    });
-                }
+            };
+            let (open, closes) = (Arc::clone(&self.open), Arc::clone(&self.closes));
+            let off = Arc::clone(&ended.off);
+            let close = move || {
+                let Files { control, unified } = files;
+                let alone = closes.lock().unwrap_or_else(PoisonError::into_inner);
                 drop(control);
-            });
-            let _ = off.set(Instant::now());
-            thread::sleep(BEFORE_UNIFIED);
-            // Nothing is ever sent.
-            let _ = kept.recv();
-            drop(unified);
-            drop(charged);
-            drop(turn);
-        };
-        // Each waits by itself: the driver may take its time.
-        let thread = thread::Builder::new().stack_size(STACK);
-        if let Err(error) = thread.spawn(close) {
-            warn!("the files of process {number} were closed at once: {error}");
+                drop(alone);
+                let _ = off.set(Instant::now());
+                thread::sleep(BEFORE_UNIFIED);
+                // Nothing is ever sent.
+                let _ = kept.recv();
+                drop(unified);
+                drop(charged);
+                drop(open);
+            };
+            // Each waits by itself: the driver may take its time.
+            let thread = thread::Builder::new().stack_size(STACK);
+            match thread.spawn(close) {
+                // Who had no channel had no work.
+                Ok(_) if had_channels => self.ended.push(ended),
+                Ok(_) => {}
+                Err(error) => {
+                    warn!("the files of process {number} were closed at once: {error}");
+                }
+            }
         }
     }
 
-    /// The work of a client that has ended is off the GPU. False if its channels are not yet, so that kernels may have begun until now.
-    pub(super) fn note_off(&mut self, number: u32) -> bool {
-        let is_on = |it: &Ended| it.number == number && it.off.get().is_none();
-        if self.has(number) || self.ended.iter().any(is_on) {
-            return false;
-        }
+    /// Whether a client has ended, and its channels are off the GPU, as are those of all that have ended with it.
+    pub(super) fn is_off(&self, number: u32) -> bool {
+        // One that the driver does not let go of is not waited for.
+        let is_on = |it: &Ended| it.off.get().is_none() && it.since.elapsed() < LONGEST;
+        let is_known = self.ended.iter().any(|it| it.number == number);
+        (is_known || !self.has(number)) && !self.ended.iter().any(is_on)
+    }
+
+    /// The kernels of a client that has ended have had their time.
+    pub(super) fn let_go_of(&mut self, number: u32) {
         self.ended.retain(|it| it.number != number);
-        true
     }
 
     /// Lets those go for whose work it was waited long enough.
@@ -242,23 +221,15 @@ impl Kept {
         } else {
             LONGEST
         };
-        let has_time = |since: &Instant| since.elapsed() < most;
+        let has_time = |off: &Instant| off.elapsed() < most;
         self.ended.retain(|it| it.off.get().is_none_or(has_time));
-    }
-}
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Kept");
-        shown.field("clients", &self.clients);
-        shown.field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{PipeReader, Read, Write, pipe};
+    use std::io::{PipeReader, Read, pipe};
     use std::process::Command;
     use std::time::Instant;
 
@@ -289,17 +260,9 @@ mod tests {
         (child, file)
     }
 
-    const fn no_channels(_: Left<'_>) {}
-
     #[test]
     fn the_file_of_control_is_closed_first_and_none_before_the_end() {
-        let (disabled, tell) = (Arc::new(Mutex::new(Vec::new())), pipe().unwrap());
-        let (go_on, told) = tell;
-        let noted = Arc::clone(&disabled);
-        let mut kept = Kept::new(move |left| {
-            noted.lock().unwrap().extend(left.channels.to_vec());
-            (&go_on).read_exact(&mut [0]).unwrap();
-        });
+        let mut kept = Kept::default();
         let (mut child, file) = process();
         let (files, charge, [mut control, mut unified, mut charged]) = files();
         kept.keep((child.id(), file), Some((7, charge)), files);
@@ -308,50 +271,30 @@ mod tests {
         assert!(kept.note_channels(child.id(), vec![channel(1), channel(2)]));
         assert!(!kept.note_channels(child.id() + 1, vec![channel(3)]));
         assert_eq!(kept.jobs().collect::<Vec<_>>(), [(child.id(), 7)]);
-        kept.let_go([false].into_iter());
+        kept.let_go([false].into_iter(), |_| panic!("it lives"));
         assert_eq!(kept.count(), 1);
-        assert!(!kept.note_off(child.id()), "it lives");
+        assert!(!kept.is_off(child.id()) && kept.is_off(child.id() + 1));
         child.kill().unwrap();
         child.wait().unwrap();
-        kept.let_go([true].into_iter());
+        let mut disabled = Vec::new();
+        kept.let_go([true].into_iter(), |left| {
+            disabled.extend(left.iter().flat_map(|it| it.channels.to_vec()));
+        });
+        assert_eq!(disabled, [channel(1), channel(2)]);
         assert!(!kept.has(child.id()), "another may have its number");
         assert_eq!(kept.count(), 1, "its files are open still");
-        while disabled.lock().unwrap().is_empty() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!(!kept.note_off(child.id()), "they are being disabled");
-        (&told).write_all(&[0]).unwrap();
         wait_for(&mut control);
-        assert_eq!(*disabled.lock().unwrap(), [channel(1), channel(2)]);
+        wait_until(|| kept.is_off(child.id()));
         thread::sleep(3 * BEFORE_UNIFIED);
         assert_eq!(kept.count(), 1, "its kernels may go on");
-        assert!(kept.note_off(child.id() + 1));
-        kept.let_those_go_that_had_time();
+        kept.let_go_of(child.id() + 1);
         assert_eq!(kept.ended.len(), 1);
-        assert!(kept.note_off(child.id()));
+        kept.let_go_of(child.id());
         wait_for(&mut unified);
         wait_for(&mut charged);
         while kept.count() > 0 {
             thread::sleep(Duration::from_millis(1));
         }
-    }
-
-    const fn channel_of(number: u32) -> Told {
-        (7, 70, number)
-    }
-
-    /// So many clients with work end, and their files and charges are closed where this tells.
-    fn end(kept: &mut Kept, count: u32) -> Vec<PipeReader> {
-        let mut ends = Vec::new();
-        for number in 1..=count {
-            let (files, charge, [_, unified, charged]) = files();
-            let process = files.unified[0].try_clone().unwrap();
-            kept.keep((number, process), Some((7, charge)), files);
-            assert!(kept.note_channels(number, vec![channel_of(number)]));
-            ends.extend([unified, charged]);
-        }
-        kept.let_go(std::iter::repeat_n(true, count as usize));
-        ends
     }
 
     /// Does this until it is so.
@@ -363,70 +306,64 @@ mod tests {
         }
     }
 
-    /// Some clients with work end, and this happens then: how long their files of unified memory stay open.
-    fn time_until_closed(count: u32, then: impl Fn(&mut Kept)) -> Duration {
-        let mut kept = Kept::new(no_channels);
+    /// So many clients with work end. What tells when their files of unified memory and their charges are closed.
+    fn end(kept: &mut Kept, count: u32) -> Vec<PipeReader> {
+        let mut ends = Vec::new();
+        for number in 1..=count {
+            let (files, charge, [_, unified, charged]) = files();
+            let process = files.unified[0].try_clone().unwrap();
+            kept.keep((number, process), Some((7, charge)), files);
+            assert!(kept.note_channels(number, vec![(7, 70, number)]));
+            ends.extend([unified, charged]);
+        }
+        kept.let_go(std::iter::repeat_n(true, count as usize), |_| {});
+        ends
+    }
+
+    #[test]
+    fn the_last_clients_files_wait_for_a_time() {
+        let mut kept = Kept::default();
         let begun = Instant::now();
-        let ends = end(&mut kept, count);
+        let ends = end(&mut kept, 3);
+        assert_eq!(kept.count(), 3);
         wait_until(|| {
-            then(&mut kept);
+            kept.let_those_go_that_had_time();
             kept.count() == 0
         });
         for mut one in ends {
             wait_for(&mut one);
         }
-        begun.elapsed()
+        assert!(begun.elapsed() >= ALONE);
     }
 
     #[test]
-    fn the_last_clients_files_wait_for_a_time_and_those_of_too_many_do_not() {
-        let took = time_until_closed(3, Kept::let_those_go_that_had_time);
-        assert!(took >= ALONE, "{took:?}");
-        let most = u32::try_from(MOST_ENDED).unwrap();
-        let took = time_until_closed(most + 3, |kept| {
-            if kept.count() <= MOST_ENDED {
-                kept.ended.clear();
-            }
-        });
-        assert!(took >= BEFORE_UNIFIED, "{took:?}");
-    }
-
-    #[test]
-    fn one_is_taken_off_after_the_other() {
-        let now = Mutex::new(());
-        let mut kept = Kept::new(move |_| {
-            let _alone = now.try_lock().expect("another is being taken off");
-            thread::sleep(Duration::from_millis(20));
-        });
-        let begun = Instant::now();
-        end(&mut kept, 5);
-        wait_until(|| (1..=5).all(|number| kept.note_off(number)));
-        assert!(begun.elapsed() >= 5 * Duration::from_millis(20));
-    }
-
-    #[test]
-    fn who_hangs_keeps_the_others_for_a_time_alone() {
-        let (hangs, end_it) = pipe().unwrap();
-        let mut kept = Kept::new(move |left| {
-            if left.channels == [channel_of(1)] {
-                let _ = (&hangs).read(&mut [0]);
-            }
-        });
-        end(&mut kept, 3);
-        wait_until(|| kept.note_off(2) && kept.note_off(3));
-        assert!(!kept.note_off(1));
-        drop(end_it);
-        wait_until(|| kept.note_off(1));
+    fn the_time_of_none_begins_before_all_are_off() {
+        let mut kept = Kept::default();
+        let closes = Arc::clone(&kept.closes);
+        let driver_is_busy = closes.lock().unwrap();
+        let _ends = end(&mut kept, 3);
+        thread::sleep(BEFORE_UNIFIED);
+        assert!((1..=3).all(|number| !kept.is_off(number)));
+        kept.let_those_go_that_had_time();
+        assert_eq!(kept.count(), 3);
+        drop(driver_is_busy);
+        wait_until(|| (1..=3).all(|number| kept.is_off(number)));
+        // One more has ended, and the driver is busy again.
+        let driver_is_busy = closes.lock().unwrap();
+        let _more = end(&mut kept, 4);
+        assert!((1..=4).all(|number| !kept.is_off(number)));
+        drop(driver_is_busy);
+        wait_until(|| kept.is_off(1));
     }
 
     #[test]
     fn who_became_another_program_is_let_go() {
-        let mut kept = Kept::new(|_| panic!("its channels are not known"));
+        let mut kept = Kept::default();
         let (mut child, file) = process();
         let (files, charge, [mut control, ..]) = files();
         kept.keep((child.id(), file), Some((7, charge)), files);
         // It has no file of the driver's by that descriptor.
-        kept.let_those_go_without_a_use();
+        kept.let_those_go_without_a_use(|_| panic!("its channels are not known"));
         wait_for(&mut control);
         child.kill().unwrap();
         child.wait().unwrap();

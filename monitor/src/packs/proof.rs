@@ -191,12 +191,16 @@ impl Clients for Pack<'_> {
         let number = program.number();
         drop(program);
         sleep(LEFT);
-        match ask(self.folder, Question::Off(number), None) {
-            Ok(Answer::Yes) => Ok(()),
-            answer => Err(not_measured(format!(
-                "its files are open still: {answer:?}"
-            ))),
+        let end = Instant::now() + STARTING;
+        while ask(self.folder, Question::IsOff(number), None).map_err(not_measured)? != Answer::Yes
+        {
+            if Instant::now() > end {
+                return Err(not_measured("its channels stay on the GPU"));
+            }
+            sleep(SETTLING);
         }
+        let done = ask(self.folder, Question::LetGo(number), None);
+        done.map(drop).map_err(not_measured)
     }
 }
 

@@ -29,8 +29,10 @@ pub(super) enum Question {
     Keep(u32, u32),
     /// A client's channels, each by the driver's client, its group and its handle: these are all that it has.
     Channels(u32, Vec<(u32, u32, u32)>),
-    /// To close the files of this client, which has ended: its work is off the GPU. [`Answer::Soon`] if its channels were on it until now.
-    Off(u32),
+    /// Whether this client has ended, and its channels are off the GPU.
+    IsOff(u32),
+    /// To close the files of this client: its kernels have had time to end.
+    LetGo(u32),
     /// To end with the server, if nobody has entered.
     End,
 }

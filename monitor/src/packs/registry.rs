@@ -291,25 +291,35 @@ impl PackMember {
         self.say(&Question::Channels(self.process, channels));
     }
 
-    /// Tells the supervisor that the work of the process, which has ended, is off the GPU. `told` is called with the process, and false if
-    /// its channels were on the GPU until now.
-    pub fn note_off(self, told: impl FnOnce(u32, bool) + Send + 'static) {
+    /// Asks whether the channels of the process, which has ended, are off the GPU. `told` gets its number, and the answer if there is one.
+    pub fn ask_whether_off(self, told: impl FnOnce(u32, Option<bool>) + Send + 'static) {
         // Nobody waits for it.
-        let say = move || told(self.process, self.say(&Question::Off(self.process)));
+        let ask = move || told(self.process, self.say(&Question::IsOff(self.process)));
+        if let Err(error) = thread::Builder::new().spawn(ask) {
+            warn!("{error}");
+        }
+    }
+
+    /// Tells the supervisor that the kernels of the process, which has ended, have had time to end.
+    pub fn let_go(self) {
+        let say = move || self.say(&Question::LetGo(self.process));
         if let Err(error) = thread::Builder::new().spawn(say) {
             warn!("{error}");
         }
     }
 
-    /// Whether it is so everywhere.
-    fn say(&self, question: &Question) -> bool {
-        let mut is_so = true;
+    /// Whether it is so everywhere; `None` if one does not answer.
+    fn say(&self, question: &Question) -> Option<bool> {
+        let mut is_so = Some(true);
         // It may be of an earlier server, whose clients have not all ended.
         for number in self.packs.generations(&self.key) {
             let folder = self.packs.generation(&self.key, number);
             match ask(&folder, question.clone(), None) {
-                Err(error) if !is_gone(&error) => warn!("{}: {error}", folder.display()),
-                Ok(Answer::Soon) => is_so = false,
+                Err(error) if !is_gone(&error) => {
+                    warn!("{}: {error}", folder.display());
+                    return None;
+                }
+                Ok(Answer::Soon) => is_so = Some(false),
                 _ => {}
             }
         }

@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 use crate::jobs::log;
 
 use super::device::Device;
-use super::kept::{Kept, MOST_CLIENTS};
+use super::kept::{Kept, Left, MOST_CLIENTS};
 use super::question::{Answer, Question, SOCKET, answer, receive};
 
 /// NVIDIA's program that starts a server for the first client.
@@ -69,7 +69,6 @@ pub fn supervise(node: &Node, folder: &Path) -> io::Result<()> {
     let mut server = start_server(folder, gpu)?;
     let said = server.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     fcntl_setfl(&said, fcntl_getfl(&said)? | OFlags::NONBLOCK)?;
-    let device = Device::of(gpu);
     let mut supervisor = Supervisor {
         node: node.clone(),
         folder: folder.to_owned(),
@@ -77,9 +76,10 @@ pub fn supervise(node: &Node, folder: &Path) -> io::Result<()> {
         told,
         said,
         line: Vec::new(),
-        kept: Kept::new(move |left| device.disable(left)),
+        kept: Kept::default(),
         coming: BTreeMap::new(),
         state: State::Serves,
+        device: Device::of(gpu),
     };
     let done = supervisor.serve();
     end(&mut server);
@@ -141,6 +141,7 @@ struct Supervisor {
     /// Who may become a client, until when.
     coming: BTreeMap<u32, Instant>,
     state: State,
+    device: Device,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,10 +170,14 @@ impl Supervisor {
             let happened = self.wait()?;
             // The server names whose fault it was while that is known here.
             let is_alive = !happened.says || self.listen()?;
-            self.kept.let_go(happened.ended.into_iter());
+            let device = &mut self.device;
+            let disable = |left: &[Left<'_>]| device.disable(left);
+            self.kept.let_go(happened.ended.into_iter(), disable);
             if looked.elapsed().as_secs() >= ROUND.tv_sec.unsigned_abs() {
                 looked = Instant::now();
-                self.kept.let_those_go_without_a_use();
+                let device = &mut self.device;
+                let disable = |left: &[Left<'_>]| device.disable(left);
+                self.kept.let_those_go_without_a_use(disable);
                 self.kept.let_those_go_that_had_time();
             }
             if happened.asks {
@@ -274,12 +279,21 @@ impl Supervisor {
                 self.state = State::Ends;
                 Answer::Yes
             }
-            Question::Off(number) if self.kept.note_off(number) => Answer::Yes,
-            Question::Off(_) => Answer::Soon,
+            Question::IsOff(number) => match self.kept.is_off(number) {
+                true => Answer::Yes,
+                false => Answer::Soon,
+            },
+            Question::LetGo(number) => {
+                self.kept.let_go_of(number);
+                Answer::Yes
+            }
             Question::Enter(number) => self.enter(number),
             Question::Keep(number, job) => self.keep(number, job, process),
             Question::Channels(number, channels) => {
-                self.kept.note_channels(number, channels);
+                if self.kept.note_channels(number, channels) {
+                    // To open the GPU takes longer than to disable channels.
+                    self.device.open();
+                }
                 Answer::Yes
             }
         }

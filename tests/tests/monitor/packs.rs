@@ -310,7 +310,7 @@ fn one_without_a_supervisor_ends_all(stand: &Stand<'_>) -> Result<()> {
         })?;
         Ok::<_, anyhow::Error>((program, Busy { job: 0, pid }))
     };
-    let ((_one, long), (other, short)) = (start(1000)?, start(1)?);
+    let ((_one, long), (other, short)) = (start(60_000)?, start(1)?);
     stand.has(&short, 90.0, 100.0)?;
     stand.kill(&long)?;
     // CUDA_ERROR_ILLEGAL_ADDRESS.
@@ -334,7 +334,7 @@ fn programs_of_a_pack_run_together_and_end_alone(slurm: Slurm) -> Result<()> {
     one_without_a_supervisor_ends_all(&stand)?;
     let _daemon = daemon(node)?;
     let mut pack = Vec::new();
-    for kernel in [200, 1, 1] {
+    for kernel in [60_000, 1, 1] {
         pack.push(start(&cluster, "alice", kernel)?);
     }
     let beside = start(&cluster, "bob", 1)?;

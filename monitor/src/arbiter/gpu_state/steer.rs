@@ -7,6 +7,7 @@ use softmig_region::seat::Pacing;
 
 use super::{GpuState, PAUSE, UNUSED};
 use crate::arbiter::clock::now;
+use crate::arbiter::leftovers::Word;
 use crate::arbiter::session::Session;
 use crate::arbiter::steering::{SeatState, Unseated};
 use crate::arbiter::switch_log::Stays;
@@ -15,7 +16,7 @@ use crate::schedule::interruptions::Found;
 use crate::schedule::{Job, Nanos, SeatId};
 
 impl GpuState {
-    /// Tells the supervisors which ended processes' kernels have had their time.
+    /// Asks the supervisors which ended processes' channels are off the GPU, and tells them whose kernels have had their time.
     pub(super) fn note_leftovers(
         &mut self,
         at: Nanos,
@@ -33,21 +34,28 @@ impl GpuState {
             seated.or_else(|| unseated.get(&process).map(|it| it.job))
         };
         let is_held = |tenant| self.is_steered && !self.steering.is_on(tenant);
-        let off = self.leftovers.count(at, stays, tenant, is_held);
-        for member in off {
-            let told = self.leftovers.told();
-            member.note_off(move |process, is_off| {
-                // The GPU's arbiter may have ended.
-                let _ = told.send((process, is_off));
-            });
+        let words = self.leftovers.count(at, stays, tenant, is_held);
+        for (member, word) in words {
+            let answers = self.leftovers.answers();
+            match word {
+                Word::IsOff => member.ask_whether_off(move |process, is_off| {
+                    // The GPU's arbiter may have ended.
+                    let _ = answers.send((process, is_off));
+                }),
+                Word::LetGo => member.let_go(),
+            }
         }
     }
 
     /// Lets the processes of a tenant come to the GPU anew. Clients of an MPS server have one group there, which leaves only when all of
     /// them are held: those of a pack, or of a job with a server of its own.
     pub(super) fn renew(&mut self, now: Nanos, tenant: Job) {
-        let is_its = |seat: &SeatId| self.tenancy.tenant(seat.job) == tenant;
-        let all = self.sessions.iter().filter(|(seat, _)| is_its(seat));
+        let is_its = |seat: &SeatId, session: &Session| {
+            self.tenancy.tenant(seat.job) == tenant
+                && self.can_hold(seat.job, session)
+                && !session.has_ended()
+        };
+        let all = self.sessions.iter().filter(|(seat, it)| is_its(seat, it));
         let all: Vec<_> = all.map(|(_, session)| Arc::clone(session)).collect();
         let channels = all.iter().flat_map(|it| it.known()).collect();
         let gone = self.scheduler.renew(now, channels);

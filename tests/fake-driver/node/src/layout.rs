@@ -161,6 +161,8 @@ pub(crate) struct Slot {
     /// The MPS server of which it is a client, and whether all clients of that have failed; 0 for none and not.
     pub server: AtomicU64,
     pub has_failed: AtomicU64,
+    /// The inode of its device of unified memory.
+    pub unified: AtomicU64,
     /// Not all are used: `bytes[device][kind]`.
     pub bytes: [[AtomicU64; Kind::ALL.len()]; DEVICES],
     /// The same while all of that is on the host.

@@ -6,7 +6,8 @@
 //!   its channels since its end, all other clients of the server fail.
 //!
 //! The file of unified memory can be any device that opens: a test makes `/dev/nvidia-uvm`. Kernels that outlive their channels, clients
-//! that slow each other down, and the end of the server are not here.
+//! that slow each other down, and the end of the server are not here. Nor is it known here who held a channel: if the monitor does before
+//! it knows of the end, the supervisor need not.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -48,6 +49,7 @@ impl Process {
             return Ok(None);
         }
         set(&record.server, server);
+        set(&record.unified, inode(&file));
         Ok(Some(file))
     }
 
@@ -82,10 +84,18 @@ fn is_client(slot: &Slot, server: u64) -> bool {
     slot.is_taken() && get(&slot.server) == server
 }
 
+fn inode(file: &File) -> u64 {
+    file.metadata().map_or(0, |it| it.ino())
+}
+
 /// Whether another process keeps what this slot's process had, which has ended. In doubt it does: who looks from outside the node does
 /// not see its devices.
 pub(crate) fn is_kept(mapped: &Mapped, number: usize, slot: &Slot) -> bool {
-    get(&slot.server) != 0 && unified(mapped).is_none_or(|file| ofd::is_taken(&file, number))
+    if get(&slot.server) == 0 {
+        return false;
+    }
+    let file = unified(mapped).filter(|file| inode(file) == get(&slot.unified));
+    file.is_none_or(|file| ofd::is_taken(&file, number))
 }
 
 /// Whether this slot's process is a client that has ended.

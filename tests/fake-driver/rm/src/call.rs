@@ -243,7 +243,8 @@ fn group(node: &Node, file: c_int, (client, group): (u32, u32)) -> Option<Found>
     let found = node.find_group(client, group)?;
     let pid = found.pid?;
     // Of a process that has ended it cannot be asked: another one has its file.
-    let has_ended = std::fs::read_link(format!("/proc/{pid}/exe")).is_err();
+    let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+    let has_ended = program.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
     let is_its = has_ended || is_same_file((std::process::id(), file), (pid, found.file));
     is_its.then_some(found)
 }

@@ -1,4 +1,5 @@
-//! Clients of an MPS server, as they were seen on real GPUs (research/packs.md). These tests always ask the fake driver.
+//! Clients of an MPS server (research/packs.md). That NVML lists them apart is from NVIDIA's documentation. These tests always ask the fake
+//! driver.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
