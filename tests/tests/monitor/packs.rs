@@ -58,6 +58,12 @@ fn daemon(node: &Node) -> Result<Daemon<'_>> {
     Daemon::start_by(node, &format!("env LD_PRELOAD={KERNEL_DRIVER}"))
 }
 
+/// A job's conf. A job that had to wait runs before its prolog has.
+fn conf_of(cluster: &Cluster, job: u32) -> Result<String> {
+    let path = format!("/var/run/softmig/{job}.conf");
+    cluster.wait_for("its conf", || cluster.node(0).read(&path))
+}
+
 /// What a command says in a step of a job of alice's, and what the job's log has of it.
 fn run(cluster: &Cluster, job: u32, command: &str) -> Result<[String; 2]> {
     let script = format!(
@@ -88,7 +94,7 @@ fn without_nvidias_program_jobs_have_their_slices_as_ever(slurm: Slurm) -> Resul
     let daemon = daemon(node)?;
     let job = cluster.user("alice").allocate(&["--gres", QUARTER])?;
     let conf = format!("/var/run/softmig/{job}.conf");
-    let text = node.read(&conf)?.unwrap_or_default();
+    let text = conf_of(&cluster, job)?;
     ensure!(text.contains("\nSOFTMIG_PACK=user\n"), "{text}");
     // Who has an MPS server of its own asks for none.
     for variable in ["=", "=/tmp/own"] {
@@ -229,8 +235,7 @@ fn a_jobs_pack_is_that_of_what_slurm_says_of_it(slurm: Slurm) -> Result<()> {
         node.write(POLICY, &policy_with(keys)?)?;
         let alice = cluster.user("alice");
         let job = alice.allocate(&["--reservation=course", option, "--gres", QUARTER])?;
-        let conf = node.read(format!("/var/run/softmig/{job}.conf"))?;
-        let conf = conf.context("no conf")?;
+        let conf = conf_of(&cluster, job)?;
         let its = conf
             .lines()
             .find_map(|line| line.strip_prefix("SOFTMIG_PACK="));
