@@ -4,6 +4,7 @@
 mod daemon;
 pub mod ending;
 mod measuring;
+mod packed;
 mod packs;
 #[cfg(feature = "full")]
 mod readers;

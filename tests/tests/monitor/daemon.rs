@@ -66,6 +66,14 @@ impl<'a> Daemon<'a> {
         process.wait(Duration::from_secs(60))
     }
 
+    /// Kills it, and none of those that it has started.
+    pub fn kill(mut self) -> Result<()> {
+        let line = "kill -KILL $(cat /run/monitor.pid)";
+        self.node.run_as_root(&["sh", "-c", line])?.ok()?;
+        let process = self.process.take().context("it ended before")?;
+        process.wait(Duration::from_secs(60)).map(drop)
+    }
+
     pub fn log(&self) -> Result<String> {
         Ok(self.node.read(LOG)?.unwrap_or_default())
     }
@@ -112,8 +120,7 @@ fn the_daemon_needs_no_driver_runs_once_and_ends_when_told() -> Result<()> {
 
     // The remains of a killed one are not in the next one's way.
     let daemon = Daemon::start(node)?;
-    on_node(&machine, "kill -9 $(cat /run/monitor.pid)")?.ok()?;
-    drop(daemon);
+    daemon.kill()?;
     assert!(node.exists(socket)?);
     let ended = Daemon::start(node)?.end()?;
     assert_eq!(ended.status.code(), Some(0), "{ended}");

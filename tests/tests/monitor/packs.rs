@@ -1,5 +1,5 @@
-//! Packs on a node whose policy asks for them, by the daemon as it is shipped, with the unit's rights, and clients of the fake driver's
-//! (`tests/fake-driver/node/src/mps.rs`).
+//! Packs on a node whose policy asks for them, by the daemon as it is shipped, with the unit's rights: their servers, and whose they are.
+//! `packed.rs` has programs in them.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,17 @@ use softmig_tests::{Builder, Cluster, Gpus, Node, Slurm, on_each_slurm};
 
 use super::daemon::Daemon;
 use super::ending::{POLICY, QUARTER, policy};
-use crate::compute::stand::{in_some_try, share_in};
 
 on_each_slurm!(
     without_nvidias_program_jobs_have_their_slices_as_ever,
     a_pack_has_a_server_as_long_as_its_jobs,
     a_jobs_pack_is_that_of_what_slurm_says_of_it,
     the_epilog_waits_for_memory_that_a_pack_keeps,
-    programs_of_a_pack_run_together_and_end_alone,
 );
 
 /// NVIDIA's program, as far as the monitor sees it.
-const CONTROL: &str = "/usr/local/bin/nvidia-cuda-mps-control";
+pub const CONTROL: &str = "/usr/local/bin/nvidia-cuda-mps-control";
 const SCRIPT: &str = "#!/bin/sh\ntouch \"$CUDA_MPS_PIPE_DIRECTORY/control\"\nexec sleep infinity\n";
-/// The same with a server that the fake driver knows.
-const SERVER: &str = r#"#!/bin/sh
-cd "$CUDA_MPS_PIPE_DIRECTORY" && umask 0 && : >new &&
-    exec flock --no-fork new sh -c 'mv new control && exec sleep infinity'
-"#;
 const PACKS: &str = "/var/run/softmig/packs";
 
 const NOT_IN_PACK: &str = "this process is not in its job's pack";
@@ -49,12 +42,17 @@ fn policy_with(keys: &str) -> Result<String> {
 
 /// A node on which the slices of an L40S are packed.
 fn packing(slurm: Slurm) -> Result<Builder> {
-    let policy = policy_with("pack = \"user\"")?;
+    packing_by(slurm, "user")
+}
+
+/// The same with packs of an account's or a reservation's jobs.
+pub fn packing_by(slurm: Slurm, whose: &str) -> Result<Builder> {
+    let policy = policy_with(&format!("pack = \"{whose}\""))?;
     let builder = enforced(slurm).programs().gpus([Gpus::l40s(1)]);
     Ok(builder.file(POLICY, policy))
 }
 
-fn daemon(node: &Node) -> Result<Daemon<'_>> {
+pub fn daemon(node: &Node) -> Result<Daemon<'_>> {
     Daemon::start_by(node, &format!("env LD_PRELOAD={KERNEL_DRIVER}"))
 }
 
@@ -241,116 +239,6 @@ fn a_jobs_pack_is_that_of_what_slurm_says_of_it(slurm: Slurm) -> Result<()> {
             .find_map(|line| line.strip_prefix("SOFTMIG_PACK="));
         assert_eq!(its, pack, "{keys} {option}: {conf}");
         cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
-    }
-    Ok(())
-}
-
-/// A program that always has work, in a job.
-struct Busy {
-    job: u32,
-    pid: u32,
-}
-
-/// Starts a job of one whose kernels take so many milliseconds.
-fn start(cluster: &Cluster, user: &str, kernels: u32) -> Result<Busy> {
-    let script = format!(
-        "cd {FOLDER}; exec 2>&1\n./paced {kernels}000000 1000000 async & echo \"begun: $!\"\nwait"
-    );
-    let of_user = cluster.user(user);
-    let job = of_user.sbatch(&["--gres", QUARTER], &script)?;
-    let pid = cluster.wait_for("its program", || {
-        let said = of_user.job_output(job)?;
-        let pid = said.lines().find_map(|it| it.strip_prefix("begun: "));
-        Ok(pid.map(str::parse).transpose()?)
-    })?;
-    Ok(Busy { job, pid })
-}
-
-/// The GPU of a test, its jobs and its driver.
-struct Stand<'a> {
-    cluster: &'a Cluster,
-    driver: softmig_fake_node::Node,
-}
-
-impl Stand<'_> {
-    /// It has such a part of the time, in percent.
-    fn has(&self, busy: &Busy, least: f64, most: f64) -> Result<()> {
-        let measure = || share_in(&self.driver, 0, Some(busy.pid), Duration::from_secs(1));
-        let is_right = |got| got >= least && got <= most;
-        let what = format!("{least} to {most} % for job {}", busy.job);
-        in_some_try(&what, measure, is_right).map(drop)
-    }
-
-    /// Kills it while it has work, and waits until nothing of it is left.
-    fn kill(&self, busy: &Busy) -> Result<()> {
-        self.cluster.wait_until("its work", || {
-            let groups = self.driver.groups(0).into_iter();
-            let mut its = groups.filter(|it| it.own_pid == busy.pid);
-            Ok(its.any(|group| self.driver.works(group)))
-        })?;
-        let kill = ["kill", "-KILL", &busy.pid.to_string()];
-        self.cluster.node(0).run_as_root(&kill)?.ok()?;
-        self.cluster.wait_until("the end of its memory", || {
-            let known = self.driver.usage()?;
-            let mut all = known.iter().flat_map(|it| &it.processes);
-            Ok(all.all(|it| it.own_pid != busy.pid))
-        })
-    }
-}
-
-/// Root's programs are not limited, and have a server of their own: the end of one is that of the other.
-fn one_without_a_supervisor_ends_all(stand: &Stand<'_>) -> Result<()> {
-    let node = stand.cluster.node(0);
-    let own = "mkdir /tmp/own; CUDA_MPS_PIPE_DIRECTORY=/tmp/own";
-    let wait = "until [ -e /tmp/own/control ]; do sleep 0.05; done";
-    node.run_as_root(&["sh", "-c", &format!("{own} {CONTROL} & {wait}")])?
-        .ok()?;
-    let start = |kernels: u32| {
-        let line = format!("cd {FOLDER}; echo $$; exec ./paced {kernels}000000 1000000 async 2>&1");
-        let call = node.command("root", &["sh", "-c", &line]);
-        let program = call.env("CUDA_MPS_PIPE_DIRECTORY", "/tmp/own").spawn()?;
-        let pid = stand.cluster.wait_for("its number", || {
-            let said = program.stdout()?;
-            Ok(said.lines().next().map(str::parse).transpose()?)
-        })?;
-        Ok::<_, anyhow::Error>((program, Busy { job: 0, pid }))
-    };
-    let ((_one, long), (other, short)) = (start(60_000)?, start(1)?);
-    stand.has(&short, 90.0, 100.0)?;
-    stand.kill(&long)?;
-    // CUDA_ERROR_ILLEGAL_ADDRESS.
-    stand.cluster.wait_until("the end of the other", || {
-        Ok(other.stdout()?.contains(": 700"))
-    })
-}
-
-fn programs_of_a_pack_run_together_and_end_alone(slurm: Slurm) -> Result<()> {
-    let cluster = packing(slurm)?.file(CONTROL, SERVER).start()?;
-    let node = cluster.node(0);
-    let driver = node.start_driver_as(|description| description.scheduler())?;
-    let stand = Stand {
-        cluster: &cluster,
-        driver,
-    };
-    // Any device that opens.
-    node.run_as_root(&["mknod", "-m", "666", "/dev/nvidia-uvm", "c", "1", "3"])?
-        .ok()?;
-
-    one_without_a_supervisor_ends_all(&stand)?;
-    let _daemon = daemon(node)?;
-    let mut pack = Vec::new();
-    for kernel in [60_000, 1, 1] {
-        pack.push(start(&cluster, "alice", kernel)?);
-    }
-    let beside = start(&cluster, "bob", 1)?;
-    // The pack has three quarters of the time, and each of its programs has all of that.
-    for one in &pack {
-        stand.has(one, 60.0, 80.0)?;
-    }
-    stand.has(&beside, 20.0, 30.0)?;
-    stand.kill(&pack[0])?;
-    for one in &pack[1..] {
-        stand.has(one, 40.0, 80.0)?;
     }
     Ok(())
 }
