@@ -264,15 +264,14 @@ class Packs:
                     longest = max(longest, time.monotonic() - ended)
                     # The pack had more than the share that is left to it, which comes first.
                     time.sleep(0.6)
-                    before = [one.look()[0] for one in survivors]
-                    time.sleep(0.6)
-                    states = ["ended" if one.talk.child.poll() is not None else "stood still" if one.look()[0] == was else "went on" for one, was in zip(survivors, before)]
+                    states = went_on(survivors)
                     counted += sum(line == "up" for line in said)
                     if said.count("up") < at_once:
                         found.setdefault("said", []).append(sorted(set(said)))
                     if set(states) != {"went on"}:
-                        others.append(states)
-                        print(how, states, self.node.said(), flush=True)
+                        time.sleep(5)
+                        others.append({"from 0.6 s on": states, "from 6.2 s on": went_on(survivors)})
+                        print(how, others[-1], self.node.said(), flush=True)
                         own.close()
                         survivors = None
                     whole_log = pathlib.Path(f"/var/run/softmig/jobs/{job.number}/log")
@@ -287,6 +286,13 @@ class Packs:
                     own.close()
             found[f"{how}, {at_once} at a time, kernels of {ms} ms"] = {"deaths": counted, "others died": len(others), "others": others, "longest end s": round(longest, 3), "not clients": outside}
             self.keep("deaths", found)
+
+
+def went_on(programs):
+    """What became of each in the next 0.6 s."""
+    before = [one.look()[0] for one in programs]
+    time.sleep(0.6)
+    return ["ended" if one.talk.child.poll() is not None else "stood still" if one.look()[0] == was else "went on" for one, was in zip(programs, before)]
 
 
 def table(title, of):
