@@ -62,8 +62,21 @@ impl<'a> User<'a> {
     }
 
     /// Runs a job to its end: `srun` with these words.
+    ///
+    /// slurmctld tells a job's end to the port where its srun listened. The next srun may have that port by then, and ends its own job for
+    /// it (seen in 24.11): such a job is run again.
     pub fn srun(&self, words: &[&str]) -> Result<Output> {
-        self.run(&[&["srun"], words].concat())
+        const TRIES: usize = 3;
+        let run = || self.run(&[&["srun"], words].concat());
+        let is_anothers = |output: &Output| output.stderr.contains("srun: Force Terminated");
+        let mut output = run()?;
+        for _ in 1..TRIES {
+            if !is_anothers(&output) {
+                break;
+            }
+            output = run()?;
+        }
+        Ok(output)
     }
 
     /// Takes an allocation without any process, which stays until it is cancelled, and returns the job's id once it runs.
