@@ -38,7 +38,7 @@ pub(super) struct Kept {
     ended: Vec<Ended>,
     /// One more reference for each client that has ended, until its files are closed.
     open: Arc<()>,
-    /// Has who closes a file of control: the driver does one after the other, and others shall have it in between.
+    /// Held while a file of control is closed: one at a time, so that the driver serves others in between.
     closes: Arc<Mutex<()>>,
 }
 
@@ -203,7 +203,7 @@ impl Kept {
 
     /// Whether a client has ended, and its channels are off the GPU, as are those of all that have ended with it.
     pub(super) fn is_off(&self, number: u32) -> bool {
-        // One that the driver does not let go of is not waited for.
+        // Where the driver hangs, the others are not kept for ever.
         let is_on = |it: &Ended| it.off.get().is_none() && it.since.elapsed() < LONGEST;
         let is_known = self.ended.iter().any(|it| it.number == number);
         (is_known || !self.has(number)) && !self.ended.iter().any(is_on)
