@@ -237,6 +237,12 @@ impl GpuState {
         self.limits.retain(|&job, _| !is_over(job) || is_here(job));
     }
 
+    /// The processes of a tenant, with their seats.
+    fn of_tenant(&self, tenant: Job) -> impl Iterator<Item = (&SeatId, &Arc<Session>)> {
+        let all = self.sessions.iter();
+        all.filter(move |(seat, _)| self.tenancy.tenant(seat.job) == tenant)
+    }
+
     /// The processes of a job.
     fn of_job(&self, job: Job) -> impl Iterator<Item = &Arc<Session>> {
         let sessions = self.sessions.iter();

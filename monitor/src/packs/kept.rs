@@ -292,9 +292,7 @@ mod tests {
         kept.let_go_of(child.id());
         wait_for(&mut unified);
         wait_for(&mut charged);
-        while kept.count() > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(|| kept.count() == 0);
     }
 
     /// Does this until it is so.

@@ -14,8 +14,8 @@ use super::question::{Answer, Question, ask};
 /// The name of the pack of a measurement, which no job has.
 pub const PROOF: &str = "proof";
 
-/// How long the server may take to be there.
-const STARTING: Duration = Duration::from_secs(5);
+/// How long the server may take to be there, and its supervisor to take a program's channels off the GPU.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The time after which a change has its effect.
 const SETTLING: Duration = Duration::from_millis(100);
 /// How long a look takes.
@@ -64,12 +64,18 @@ fn not_measured(why: impl Display) -> Trouble {
 /// A program that enters the pack.
 fn client(folder: &Path, uuid: &str, program: &Path) -> Result<Program, Trouble> {
     let program = Program::load(uuid, program, 0, folder)?;
-    let end = Instant::now() + STARTING;
+    insist(folder, &Question::Enter(program.number()))?;
+    Ok(program)
+}
+
+/// Asks until the answer is yes.
+fn insist(folder: &Path, question: &Question) -> Result<(), Trouble> {
+    let end = Instant::now() + PATIENCE;
     loop {
-        match ask(folder, Question::Enter(program.number()), None) {
-            Ok(Answer::Yes) => return Ok(program),
+        match ask(folder, question.clone(), None) {
+            Ok(Answer::Yes) => return Ok(()),
             _ if Instant::now() < end => sleep(SETTLING),
-            answer => return Err(not_measured(format!("the pack's server: {answer:?}"))),
+            answer => return Err(not_measured(format!("{question:?}: {answer:?}"))),
         }
     }
 }
@@ -191,14 +197,7 @@ impl Clients for Pack<'_> {
         let number = program.number();
         drop(program);
         sleep(LEFT);
-        let end = Instant::now() + STARTING;
-        while ask(self.folder, Question::IsOff(number), None).map_err(not_measured)? != Answer::Yes
-        {
-            if Instant::now() > end {
-                return Err(not_measured("its channels stay on the GPU"));
-            }
-            sleep(SETTLING);
-        }
+        insist(self.folder, &Question::IsOff(number))?;
         let done = ask(self.folder, Question::LetGo(number), None);
         done.map(drop).map_err(not_measured)
     }

@@ -293,16 +293,21 @@ impl PackMember {
 
     /// Asks whether the channels of the process, which has ended, are off the GPU. `told` gets its number, and the answer if there is one.
     pub fn ask_whether_off(self, told: impl FnOnce(u32, Option<bool>) + Send + 'static) {
-        // Nobody waits for it.
-        let ask = move || told(self.process, self.say(&Question::IsOff(self.process)));
-        if let Err(error) = thread::Builder::new().spawn(ask) {
-            warn!("{error}");
-        }
+        self.say_aside(Question::IsOff, told);
     }
 
     /// Tells the supervisor that the kernels of the process, which has ended, have had time to end.
     pub fn let_go(self) {
-        let say = move || self.say(&Question::LetGo(self.process));
+        self.say_aside(Question::LetGo, |_, _| {});
+    }
+
+    /// Nobody waits for what it says of the process.
+    fn say_aside(
+        self,
+        question: fn(u32) -> Question,
+        told: impl FnOnce(u32, Option<bool>) + Send + 'static,
+    ) {
+        let say = move || told(self.process, self.say(&question(self.process)));
         if let Err(error) = thread::Builder::new().spawn(say) {
             warn!("{error}");
         }

@@ -17,7 +17,7 @@ use crate::schedule::{Job, Nanos, SeatId};
 
 impl GpuState {
     /// Asks the supervisors which ended processes' channels are off the GPU, and tells them whose kernels have had their time.
-    pub(super) fn note_leftovers(
+    fn note_leftovers(
         &mut self,
         at: Nanos,
         stays: &BTreeMap<u32, Stays>,
@@ -49,13 +49,9 @@ impl GpuState {
 
     /// Lets the processes of a tenant come to the GPU anew. Clients of an MPS server have one group there, which leaves only when all of
     /// them are held: those of a pack, or of a job with a server of its own.
-    pub(super) fn renew(&mut self, now: Nanos, tenant: Job) {
-        let is_its = |seat: &SeatId, session: &Session| {
-            self.tenancy.tenant(seat.job) == tenant
-                && self.can_hold(seat.job, session)
-                && !session.has_ended()
-        };
-        let all = self.sessions.iter().filter(|(seat, it)| is_its(seat, it));
+    fn renew(&mut self, now: Nanos, tenant: Job) {
+        let all = self.of_tenant(tenant);
+        let all = all.filter(|(seat, it)| self.can_hold(seat.job, it) && !it.has_ended());
         let all: Vec<_> = all.map(|(_, session)| Arc::clone(session)).collect();
         let channels = all.iter().flat_map(|it| it.known()).collect();
         let gone = self.scheduler.renew(now, channels);
@@ -114,21 +110,17 @@ impl GpuState {
     }
 
     /// Whether a process was held long enough to be off the GPU. The log names one client of a pack for all: so all of them have to be.
-    pub(super) fn is_surely_held(&self, job: Job, session: &Session) -> bool {
+    fn is_surely_held(&self, job: Job, session: &Session) -> bool {
         let at = self.steering.looked();
         if !self.tenancy.is_packed(job) {
             return session.is_surely_held(at);
         }
-        let tenant = self.tenancy.tenant(job);
-        let mut sessions = self.sessions.iter();
-        sessions.all(|(seat, it)| {
-            let is_held = it.is_surely_held(at) && !it.has_news();
-            self.tenancy.tenant(seat.job) != tenant || is_held || it.is_idle()
-        })
+        let mut sessions = self.of_tenant(self.tenancy.tenant(job));
+        sessions.all(|(_, it)| it.is_surely_held(at) && !it.has_news() || it.is_idle())
     }
 
     /// The state of all processes at that moment, as their pages say.
-    pub(super) fn seat_states(&mut self, now: Nanos) -> Vec<SeatState> {
+    fn seat_states(&mut self, now: Nanos) -> Vec<SeatState> {
         let sessions = self.sessions.iter();
         let state = |(seat, session): (&SeatId, &Arc<Session>)| SeatState {
             job: self.tenancy.tenant(seat.job),
@@ -224,8 +216,7 @@ impl GpuState {
             self.steering.next = Some(next.min(at + turns));
         }
         for &(tenant, slice) in &look.slices {
-            let sessions = self.sessions.iter();
-            let own = sessions.filter(|(seat, _)| self.tenancy.tenant(seat.job) == tenant);
+            let own = self.of_tenant(tenant);
             own.for_each(|(_, session)| session.request_slice(slice));
         }
         self.hold();
@@ -233,7 +224,7 @@ impl GpuState {
     }
 
     /// Lets channels run that something else may keep off the GPU.
-    pub(super) fn release(&mut self, found: &Found) {
+    fn release(&mut self, found: &Found) {
         // It may have come to be held just now.
         let is_it = |session: &Session, process| {
             session.pid == process && session.may_be_released(&self.scheduler)
@@ -280,7 +271,7 @@ impl GpuState {
     }
 
     /// The GPU cannot be steered any more, or not just now. Processes with old libraries keep their caps only without a seat.
-    pub(super) fn stop_steering(&mut self, now: Nanos) {
+    fn stop_steering(&mut self, now: Nanos) {
         self.is_steered = false;
         self.others.leave(now);
         self.steering.set_phase(Phase::default());

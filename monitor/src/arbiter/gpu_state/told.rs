@@ -14,7 +14,7 @@ use crate::schedule::interruptions::Found;
 use crate::schedule::{Job, Nanos};
 
 impl GpuState {
-    pub(super) fn tenants(&self) -> Vec<Tenant> {
+    fn tenants(&self) -> Vec<Tenant> {
         let now = now();
         let jobs: BTreeSet<Job> = self.sessions.keys().map(|seat| seat.job).collect();
         let tenant = |job| Tenant {
@@ -48,7 +48,7 @@ impl GpuState {
     }
 
     /// The jobs that have more than their share for long, and their processes that cannot be held: of a pack's, each with its own job.
-    pub(super) fn excess(&self) -> BTreeMap<Job, BTreeSet<u32>> {
+    fn excess(&self) -> BTreeMap<Job, BTreeSet<u32>> {
         let mut jobs: BTreeMap<Job, BTreeSet<u32>> = BTreeMap::new();
         for (tenant, processes) in self.steering.excess() {
             if processes.is_empty() {
@@ -68,7 +68,7 @@ impl GpuState {
     }
 
     /// How jobs share the GPU just now.
-    pub(super) fn sharing(&self) -> Sharing {
+    fn sharing(&self) -> Sharing {
         if self.is_steered {
             Sharing::Scheduler
         } else {
