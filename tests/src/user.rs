@@ -68,15 +68,13 @@ impl<'a> User<'a> {
     pub fn srun(&self, words: &[&str]) -> Result<Output> {
         const TRIES: usize = 3;
         let run = || self.run(&[&["srun"], words].concat());
-        let is_anothers = |output: &Output| output.stderr.contains("srun: Force Terminated");
-        let mut output = run()?;
         for _ in 1..TRIES {
-            if !is_anothers(&output) {
-                break;
+            let output = run()?;
+            if !output.stderr.contains("srun: Force Terminated") {
+                return Ok(output);
             }
-            output = run()?;
         }
-        Ok(output)
+        run()
     }
 
     /// Takes an allocation without any process, which stays until it is cancelled, and returns the job's id once it runs.

@@ -2,12 +2,18 @@
 
 use super::*;
 
-#[test]
-fn slots_of_dead_processes_are_taken_when_all_are() {
+/// A folder with an empty ledger, and the path of that.
+fn ledger() -> (tempfile::TempDir, Path) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ledger");
     std::fs::write(&file, vec![0; size(1)]).unwrap();
-    let path: Path = text(&[file.to_str().unwrap().as_bytes()]);
+    let path = text(&[file.to_str().unwrap().as_bytes()]);
+    (folder, path)
+}
+
+#[test]
+fn slots_of_dead_processes_are_taken_when_all_are() {
+    let (_folder, path) = ledger();
     let (first, _mapping) = Slot::in_file(&path).unwrap();
     let gpu = first.ledger.gpu(softmig_region::key([7; 16])).unwrap();
     for slot in 0..SLOTS {
@@ -21,10 +27,7 @@ fn slots_of_dead_processes_are_taken_when_all_are() {
 
 #[test]
 fn memory_of_a_process_that_is_gone_is_soon_free() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger");
-    std::fs::write(&path, vec![0; size(1)]).unwrap();
-    let path: Path = text(&[path.to_str().unwrap().as_bytes()]);
+    let (_folder, path) = ledger();
     let (own, _mapping) = Slot::in_file(&path).unwrap();
     let gpu = own.ledger.gpu(softmig_region::key([7; 16])).unwrap();
     let mut ended = std::process::Command::new("true").spawn().unwrap();

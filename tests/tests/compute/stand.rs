@@ -114,6 +114,16 @@ pub fn share_in(gpus: &Node, device: usize, pid: Option<u32>, time: Duration) ->
     Ok((after - before).as_secs_f64() / passed.as_secs_f64() * 100.0)
 }
 
+/// A process has such a share in a second, in percent, once that is right.
+pub fn has_share(gpus: &Node, pid: u32, least: f64, most: f64) -> Result<()> {
+    let is_right = |got| got >= least && got <= most;
+    let what = format!("process {pid}: {least} to {most} %");
+    let measure = || share_in(gpus, 0, Some(pid), Duration::from_secs(1));
+    let got = in_some_try(&what, measure, is_right)?;
+    println!("{what}: {got:.1}");
+    Ok(())
+}
+
 /// Runs a client to its end.
 pub fn run(command: Command) -> Result<String> {
     end(Running::start(command)?)

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use softmig_fake_node::{Found, KERNEL_DRIVER};
 
 use crate::compute::site::{MONITOR, QUARTER, Site};
-use crate::compute::stand::{in_some_try, share_in};
+use crate::compute::stand::{has_share, in_some_try, share_in};
 
 /// A node for each test. The last ones' GPUs cannot be steered: one has no scheduler, one no firmware that holds channels, and one
 /// an old driver.
@@ -96,11 +96,7 @@ impl Job {
 
     /// Its share once that is right.
     fn has(&self, least: f64, most: f64) -> Result<()> {
-        let is_right = |got| got >= least && got <= most;
-        let what = format!("{least} to {most} %");
-        let got = in_some_try(&what, || self.share_in(WINDOW), is_right)?;
-        println!("job {}: {got:.1} of {what}", self.number);
-        Ok(())
+        has_share(&self.site.drivers[self.node], self.pid, least, most)
     }
 
     /// Its channel group.

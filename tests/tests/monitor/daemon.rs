@@ -58,20 +58,26 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    pub fn end(mut self) -> Result<Output> {
-        let line = "kill -TERM $(cat /run/monitor.pid)";
-        self.node.run_as_root(&["sh", "-c", line])?.ok()?;
+    pub fn end(self) -> Result<Output> {
+        self.signal("TERM")?;
         self.hears("STOPPING=1")?;
-        let process = self.process.take().context("it ended before")?;
-        process.wait(Duration::from_secs(60))
+        self.wait()
     }
 
     /// Kills it, and none of those that it has started.
-    pub fn kill(mut self) -> Result<()> {
-        let line = "kill -KILL $(cat /run/monitor.pid)";
-        self.node.run_as_root(&["sh", "-c", line])?.ok()?;
+    pub fn kill(self) -> Result<()> {
+        self.signal("KILL")?;
+        self.wait().map(drop)
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        let line = format!("kill -{name} $(cat /run/monitor.pid)");
+        self.node.run_as_root(&["sh", "-c", &line])?.ok().map(drop)
+    }
+
+    fn wait(mut self) -> Result<Output> {
         let process = self.process.take().context("it ended before")?;
-        process.wait(Duration::from_secs(60)).map(drop)
+        process.wait(Duration::from_secs(60))
     }
 
     pub fn log(&self) -> Result<String> {

@@ -1,15 +1,13 @@
 //! Programs in packs: clients of an MPS server of the fake driver's (`tests/fake-driver/node/src/mps.rs`), with the library, the daemon
 //! and its supervisor as they are shipped.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use softmig_tests::programs::FOLDER;
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
 use super::ending::QUARTER;
 use super::packs::{CONTROL, daemon, packing_by};
-use crate::compute::stand::{in_some_try, share_in};
+use crate::compute::stand::has_share;
 
 on_each_slurm!(
     programs_of_a_pack_run_together_and_end_alone,
@@ -21,12 +19,6 @@ const SERVER: &str = r#"#!/bin/sh
 cd "$CUDA_MPS_PIPE_DIRECTORY" && umask 0 && : >new &&
     exec flock --no-fork new sh -c 'mv new control && exec sleep infinity'
 "#;
-
-/// A program that always has work, and its job; 0 for none.
-struct Busy {
-    job: u32,
-    pid: u32,
-}
 
 /// The GPU of a test, its jobs and its driver.
 struct Stand<'a> {
@@ -44,44 +36,40 @@ impl<'a> Stand<'a> {
         Ok(Self { cluster, driver })
     }
 
-    /// Starts a job of one whose kernels take so many milliseconds.
-    fn start(&self, user: &str, kernels: u32) -> Result<Busy> {
+    /// Starts a job with a program that always has work, in kernels of so many milliseconds. Its number.
+    fn start(&self, user: &str, kernels: u32) -> Result<u32> {
         let script = format!(
             "cd {FOLDER}; exec 2>&1\n./paced {kernels}000000 1000000 async & echo \"begun: $!\"\nwait"
         );
         let of_user = self.cluster.user(user);
         let job = of_user.sbatch(&["--account=physics", "--gres", QUARTER], &script)?;
-        let pid = self.cluster.wait_for("its program", || {
+        self.cluster.wait_for("its program", || {
             let said = of_user.job_output(job)?;
             let pid = said.lines().find_map(|it| it.strip_prefix("begun: "));
             Ok(pid.map(str::parse).transpose()?)
-        })?;
-        Ok(Busy { job, pid })
+        })
     }
 
-    /// It has such a part of the time, in percent.
-    fn has(&self, busy: &Busy, least: f64, most: f64) -> Result<()> {
-        let measure = || share_in(&self.driver, 0, Some(busy.pid), Duration::from_secs(1));
-        let is_right = |got| got >= least && got <= most;
-        let what = format!("{least} to {most} % for job {}", busy.job);
-        in_some_try(&what, measure, is_right).map(drop)
+    /// A program has such a part of the time, in percent.
+    fn has(&self, pid: u32, least: f64, most: f64) -> Result<()> {
+        has_share(&self.driver, pid, least, most)
     }
 
     /// Ends it by these signals while it has work, and waits until nothing of it is left.
-    fn end(&self, busy: &Busy, signals: &[&str]) -> Result<()> {
+    fn end(&self, pid: u32, signals: &[&str]) -> Result<()> {
         self.cluster.wait_until("its work", || {
             let groups = self.driver.groups(0).into_iter();
-            let mut its = groups.filter(|it| it.own_pid == busy.pid);
+            let mut its = groups.filter(|it| it.own_pid == pid);
             Ok(its.any(|group| self.driver.works(group)))
         })?;
         for signal in signals {
-            let kill = ["kill", "-s", signal, &busy.pid.to_string()];
+            let kill = ["kill", "-s", signal, &pid.to_string()];
             self.cluster.node(0).run_as_root(&kill)?.ok()?;
         }
         self.cluster.wait_until("the end of its memory", || {
             let known = self.driver.usage()?;
             let mut all = known.iter().flat_map(|it| &it.processes);
-            Ok(all.all(|it| it.own_pid != busy.pid))
+            Ok(all.all(|it| it.own_pid != pid))
         })
     }
 }
@@ -97,15 +85,15 @@ fn one_without_a_supervisor_ends_all(stand: &Stand<'_>) -> Result<()> {
         let line = format!("cd {FOLDER}; echo $$; exec ./paced {kernels}000000 1000000 async 2>&1");
         let call = node.command("root", &["sh", "-c", &line]);
         let program = call.env("CUDA_MPS_PIPE_DIRECTORY", "/tmp/own").spawn()?;
-        let pid = stand.cluster.wait_for("its number", || {
+        let pid: u32 = stand.cluster.wait_for("its number", || {
             let said = program.stdout()?;
             Ok(said.lines().next().map(str::parse).transpose()?)
         })?;
-        Ok::<_, anyhow::Error>((program, Busy { job: 0, pid }))
+        Ok::<_, anyhow::Error>((program, pid))
     };
     let ((_one, long), (other, short)) = (start(60_000)?, start(1)?);
-    stand.has(&short, 90.0, 101.0)?;
-    stand.end(&long, &["KILL"])?;
+    stand.has(short, 90.0, 101.0)?;
+    stand.end(long, &["KILL"])?;
     // CUDA_ERROR_ILLEGAL_ADDRESS.
     stand.cluster.wait_until("the end of the other", || {
         Ok(other.stdout()?.contains(": 700"))
@@ -121,21 +109,21 @@ fn programs_of_a_pack_run_together_and_end_alone(slurm: Slurm) -> Result<()> {
     let pack = [60_000, 60_000, 1, 1].map(|kernels| stand.start("alice", kernels));
     let [stopped, killed, one, other] = pack;
     let (stopped, killed, one, other) = (stopped?, killed?, one?, other?);
-    for it in [&stopped, &killed, &one, &other] {
+    for it in [stopped, killed, one, other] {
         stand.has(it, 90.0, 101.0)?;
     }
-    stand.end(&stopped, &["STOP", "KILL"])?;
+    stand.end(stopped, &["STOP", "KILL"])?;
     // Beside another user each of the pack has all of the pack's three quarters.
     let beside = stand.start("bob", 1)?;
-    for it in [&killed, &one, &other] {
+    for it in [killed, one, other] {
         stand.has(it, 60.0, 80.0)?;
     }
-    stand.has(&beside, 20.0, 30.0)?;
+    stand.has(beside, 20.0, 30.0)?;
     // One ends while there is no daemon, and the next daemon goes on with the others.
     first.kill()?;
-    stand.end(&killed, &["KILL"])?;
+    stand.end(killed, &["KILL"])?;
     let _next = daemon(node)?;
-    for it in [&one, &other] {
+    for it in [one, other] {
         stand.has(it, 40.0, 80.0)?;
     }
     Ok(())
@@ -153,7 +141,7 @@ fn busy_programs_of_several_users_have_turns(slurm: Slurm) -> Result<()> {
         let _daemon = daemon(cluster.node(0))?;
         let both = users.map(|user| stand.start(user, 1));
         for it in both {
-            stand.has(&it?, least, most)?;
+            stand.has(it?, least, most)?;
         }
     }
     Ok(())
