@@ -420,38 +420,49 @@ class Lab(channels.Lab):
         return self.all_die(LONG, 1, 500, 3)
 
     def many_deaths(self):
-        """36 are killed at the same moment, and taken off the GPU in each of WAYS. How many of the next 120 looks of 50 ms two others passed
-        without progress, the last such look, and whether they live when UVM's files are closed after that."""
+        """36 are killed at the same moment, and taken off the GPU in each of WAYS. For how long two others had no progress before and after, when
+        the longest such time ended, and whether they live when UVM's files are closed 6 s later. Then 36 without work, of which nothing is
+        kept."""
         found = {}
-        for way in [*WAYS] * 3:
-            server = Server("-multiuser-server")
+        for way in [*WAYS, "without work"] * 2:
+            server, is_idle = Server("-multiuser-server"), way == "without work"
             others = self.clients(2, server, ("sync", 20, 1, 0))
-            # Each has kernels for 30 s, so that the first has work when the last has come.
-            mortals = [Mortal(self, server, ms=200) for _ in range(36)]
-            kept = [Kept(one.pid, KEPT["all"]) for one in mortals]
-            for one in mortals:
-                one.end("kill")
-            ended = sum(one.wait(20) for one in kept)
-            looks, took, begun = [], [], time.monotonic()
+            # All are on the GPU at the same time, eight for each processor, so that the first has work when the last has come.
+            mortals = [Mortal(self, server, ms=0 if is_idle else 40) for _ in range(36)]
+            kept = [Kept(one.pid, () if is_idle else KEPT["all"]) for one in mortals]
+            looks, took, over = [], [], threading.Event()
 
             def look():
-                for _ in range(120):
-                    before = [one[channels.DONE] for one in others]
-                    time.sleep(0.05)
-                    looks.append((round(time.monotonic() - begun, 2), [one[channels.DONE] > was for one, was in zip(others, before)]))
+                last = [(one[channels.DONE], time.monotonic()) for one in others]
+                while not over.wait(0.005):
+                    for at, one in enumerate(others):
+                        (done, since), now = last[at], time.monotonic()
+                        if one[channels.DONE] != done:
+                            looks.append((now - since, now))
+                            last[at] = one[channels.DONE], now
+                looks.extend((time.monotonic() - since, time.monotonic()) for _, since in last)
 
             looking = threading.Thread(target=look)
             looking.start()
-            disabled = self.take_off(way, mortals, kept, took)
+            time.sleep(0.5)
+            killed = time.monotonic()
+            for one in mortals:
+                one.end("kill")
+            ended = sum(one.wait(20) for one in kept)
+            disabled = [] if is_idle else self.take_off(way, mortals, kept, took)
+            closed = time.monotonic()
+            time.sleep(6)
+            over.set()
             looking.join()
             for one in kept:
                 one.close()
             time.sleep(0.5)
-            still = [[at for at, seen in looks if not seen[other]] for other in range(2)]
+            before, after = max(one for one in looks if one[1] < killed), max(one for one in looks if one[1] >= killed)
             found.setdefault(way, []).append({
-                "ended": ended, "disabled": sorted(set(disabled)), "closing_ms": channels.ordered(took), "seconds": round(sum(took) / 1e3, 2), "looks without progress": [len(ats) for ats in still],
-                "last_s": [ats[-1] if ats else None for ats in still], "live": [one.child.poll() is None for one in others],
-                "go on": [rate > 0 for rate in channels.rates(others, 0.2)],
+                "ended": ended, "disabled": sorted(set(disabled)), "closing_ms": channels.ordered(took), "closed after s": round(closed - killed, 2),
+                "longest without progress s": {"before": round(before[0], 3), "after": round(after[0], 3), "which was over after": round(after[1] - killed, 2)},
+                "those of 0.1 s": sorted(round(at - killed, 2) for took, at in looks if took > 0.1),
+                "live": [one.child.poll() is None for one in others], "go on": [rate > 0 for rate in channels.rates(others, 0.2)],
             })
             print(way, json.dumps(found[way][-1]), flush=True)
             for one in mortals:

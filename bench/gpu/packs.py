@@ -11,6 +11,7 @@ FOLDER/gpu-packs.json after each measurement. Paces are parts of a program's own
 The second makes the page from the figures.
 """
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -19,8 +20,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = pathlib.Path(__file__).resolve().parent
 # The first that has a module of the name counts.
@@ -28,6 +31,7 @@ sys.path[:0] = [str(HERE / "beside"), str(HERE / "compute"), str(HERE / "memory"
 sys.dont_write_bytecode = True
 
 import runner
+from machine import gpus, machine
 
 MORTAL = HERE.parent.parent / "research/packs_facts/mortal.cu"
 # Real programs of several frameworks, four in quarters, and seven and a notebook's cell in eighths.
@@ -49,36 +53,37 @@ class Packs:
     """A node, and what was found there."""
 
     def __init__(self, options, node, stage, work):
-        from machine import machine
         self.options, self.node, self.stage, self.work = options, node, stage, work
         self.file = options.out / "gpu-packs.json"
         self.found = json.loads(self.file.read_text()) if self.file.exists() else {"whole": {}}
         self.found = {"revision": options.revision, "revisions": {}} | self.found | {"machine": machine(), "seconds": options.seconds}
         self.numbers = iter(range(FIRST, 10**6))
 
-    def keep(self, name, value):
+    def keep(self, name, value, said=None):
         self.found[name] = value
         self.found["revisions"][name] = self.options.revision
         self.file.write_text(json.dumps(self.found, indent=1) + "\n")
-        print(name, json.dumps(value), flush=True)
+        print(name, json.dumps(said or value), flush=True)
 
-    def programs(self, wanted, at_end):
-        """Those of users in slices, ready: (workload, parts of the GPU of which each has one, user)."""
-        from node import Job
+    def programs(self, wanted, at_end, gpu=0, mode="hard"):
+        """Those of users in slices of one GPU, ready: (workload, parts of the GPU of which each has one, user)."""
         from programs import Program
         made = []
         for name, part, user in wanted:
-            job = Job(self.node, next(self.numbers), 8 // part, 8, user=user)
+            job = self.job(part, user, gpu, mode)
             at_end.callback(job.end)
             made.append((name, job))
-        self.node.preload(True)
-        at_end.callback(self.node.preload, False)
-        started = [Program(self.stage, name, job) for name, job in made]
-        at_end.callback(end, started)
-        for one in started:
-            one.ready()
-        self.node.preload(False)
+        with self.node.preloaded():
+            started = [Program(self.stage, name, job) for name, job in made]
+            at_end.callback(end, started)
+            for one in started:
+                one.ready()
         return started
+
+    def job(self, part, user, gpu=0, mode="hard"):
+        """One that has the so-and-so-manieth part of a GPU."""
+        from node import Job
+        return Job(self.node, next(self.numbers), 8 // part, 8, mode, user=user, gpus=str(gpu))
 
     def paces(self, programs, seconds=None):
         """Each one's part of its pace alone, and what it says of latencies."""
@@ -175,22 +180,20 @@ class Packs:
 
     def dying(self, job, count, ms=20, mib=64):
         """So many of it in a job, with work queued and so much memory, and what each said first."""
-        self.node.preload(True)
         command = job.command(self.mortal(), "device", "1", ms, mib)
-        several = [subprocess.Popen(command, env=job.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
-        said = [one.stdout.readline().strip() for one in several]
-        self.node.preload(False)
-        return several, said
+        with self.node.preloaded():
+            several = [subprocess.Popen(command, env=job.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
+            return several, [one.stdout.readline().strip() for one in several]
 
     def again(self):
         """A program with most of its job's memory is killed in a kernel, and the next one of the job wants as much: when it has it."""
-        from node import PACKED, Job
+        from node import PACKED
         self.node.set_policy(PACKED)
         found = []
         with contextlib.ExitStack() as at_end:
             beside = self.programs([("busy100us", 8, OTHERS[0])], at_end)
             beside[0].go()
-            job = Job(self.node, next(self.numbers), 1, 8, user=OTHERS[0])
+            job = self.job(8, OTHERS[0])
             at_end.callback(job.end)
             for _ in range(6):
                 began = time.monotonic()
@@ -204,9 +207,9 @@ class Packs:
 
     def faults(self):
         """A client has a fault of the GPU: what the others' job gets, and when a new client works. And the server's own words."""
-        from node import PACKED, Job
+        from node import PACKED
         self.node.set_policy(PACKED)
-        job, found = Job(self.node, next(self.numbers), 4, 8, user=OTHERS[0]), {}
+        job, found = self.job(2, OTHERS[0]), {}
         several, _ = self.dying(job, 3)
         several[0].stdin.write("fault\n")
         several[0].stdin.flush()
@@ -234,58 +237,95 @@ class Packs:
         self.keep("faults", found)
 
     def deaths(self):
-        """So many clients of each kind end with work queued, several at a time, beside two of the same pack that go on."""
-        from node import PACKED, Job
+        """So many clients of each kind end with work queued, several at a time, beside two of the same pack that go on. Each GPU has a pack of
+        each of two users meanwhile."""
+        from node import PACKED
         self.node.set_policy(PACKED)
-        found = {}
-        for how, at_once, ms in ENDS:
-            others, counted, outside = [], 0, 0
-            begun, longest = time.monotonic(), 0.0
+        self.mortal()
+        tally, lock, begun = Tally(self.options.deaths), threading.Lock(), time.monotonic()
+
+        def one_pack(gpu, user):
             with contextlib.ExitStack() as at_end:
-                survivors = None
-                while counted < self.options.deaths:
-                    if survivors is None:
-                        own = contextlib.ExitStack()
-                        survivors = self.programs([("sync20us", 8, OTHERS[0])] * 2, own)
-                        for one in survivors:
+                beside = []
+                while time.monotonic() - begun < self.options.budget:
+                    if not beside:
+                        beside = self.programs([("sync20us", 8, user)] * 2, at_end, gpu, "soft")
+                        for one in beside:
                             one.go()
-                    job = Job(self.node, next(self.numbers), 4, 8, user=OTHERS[0])
-                    several, said = self.dying(job, at_once, ms)
-                    for one in several:
-                        if how in ("kill", "term"):
-                            one.kill() if how == "kill" else one.terminate()
-                        else:
-                            with contextlib.suppress(BrokenPipeError):
-                                one.stdin.write(how + "\n")
-                                one.stdin.flush()
-                    ended = time.monotonic()
-                    for one in several:
-                        one.wait(30)
-                    longest = max(longest, time.monotonic() - ended)
-                    # The pack had more than the share that is left to it, which comes first.
-                    time.sleep(0.6)
-                    states = went_on(survivors)
-                    counted += sum(line == "up" for line in said)
-                    if said.count("up") < at_once:
-                        found.setdefault("said", []).append(sorted(set(said)))
-                    if set(states) != {"went on"}:
-                        time.sleep(5)
-                        others.append({"from 0.6 s on": states, "from 6.2 s on": went_on(survivors)})
-                        print(how, others[-1], self.node.said(), flush=True)
-                        own.close()
-                        survivors = None
-                    whole_log = pathlib.Path(f"/var/run/softmig/jobs/{job.number}/log")
-                    outside += whole_log.read_text(errors="replace").count("not in its job's pack") if whole_log.exists() else 0
-                    until = time.monotonic() + 12
-                    while job.has_left() and time.monotonic() < until:
-                        time.sleep(0.02)
-                    job.end()
-                    if time.monotonic() - begun > self.options.budget / len(ENDS):
-                        break
-                if survivors is not None:
-                    own.close()
-            found[f"{how}, {at_once} at a time, kernels of {ms} ms"] = {"deaths": counted, "others died": len(others), "others": others, "longest end s": round(longest, 3), "not clients": outside}
-            self.keep("deaths", found)
+                    with lock:
+                        kind = tally.next()
+                    if kind is None:
+                        return
+                    seen = self.round_of_deaths(kind, gpu, user, beside)
+                    with lock:
+                        tally.add(kind, seen)
+                        self.keep("deaths", tally.found, [kind, seen])
+                    if seen["others"]:
+                        at_end.close()
+                        beside = []
+
+        with self.node.preloaded(), ThreadPoolExecutor() as pool:
+            places = itertools.product(range(len(gpus())), OTHERS)
+            for done in [pool.submit(one_pack, *place) for place in places]:
+                done.result()
+
+    def round_of_deaths(self, kind, gpu, user, beside):
+        """What was seen when some of a kind ended."""
+        how, at_once, ms = kind
+        job = self.job(4, user, gpu, "soft")
+        several, said = self.dying(job, at_once, ms)
+        looking = Looking(beside)
+        time.sleep(0.5)
+        looking.ended = ended = time.monotonic()
+        for one in several:
+            if how in ("kill", "term"):
+                one.kill() if how == "kill" else one.terminate()
+            else:
+                with contextlib.suppress(BrokenPipeError):
+                    one.stdin.write(how + "\n")
+                    one.stdin.flush()
+        for one in several:
+            one.wait(30)
+        seen = {"deaths": said.count("up"), "longest end s": round(time.monotonic() - ended, 2), "others": []}
+        while job.has_left() and time.monotonic() < ended + 30:
+            time.sleep(0.02)
+        seen["kept for s"] = round(time.monotonic() - ended, 2)
+        states = went_on(beside)
+        seen["stood still for s"] = looking.end()
+        if set(states) != {"went on"}:
+            time.sleep(5)
+            seen["others"].append({"at once": states, "5 s later": went_on(beside)})
+            print(kind, seen, self.node.said(), flush=True)
+        if set(said) != {"up"}:
+            seen["said"] = sorted(set(said) - {"up"})
+        log = pathlib.Path(f"/var/run/softmig/jobs/{job.number}/log")
+        seen["not clients"] = log.read_text(errors="replace").count("not in its job's pack") if log.exists() else 0
+        job.end()
+        return seen
+
+
+class Tally:
+    """How many clients of each kind have ended, and what was seen: `found`, with a list of what each round has seen."""
+
+    def __init__(self, wanted):
+        self.wanted, self.found, self.begun = wanted, {}, dict.fromkeys(ENDS, 0)
+
+    def next(self):
+        """The kind of which the least part has ended or is about to; `None` if there are enough of each."""
+        def part(kind):
+            # Long kernels leave room for few clients.
+            return self.begun[kind] / (self.wanted if kind[1] > 4 else self.wanted / 10)
+
+        kind = min(ENDS, key=part)
+        if part(kind) >= 1:
+            return None
+        self.begun[kind] += kind[1]
+        return kind
+
+    def add(self, kind, seen):
+        how, at_once, ms = kind
+        rounds = self.found.setdefault(f"{how}, {at_once} at a time, kernels of {ms} ms", [])
+        rounds.append(seen)
 
 
 def went_on(programs):
@@ -293,6 +333,31 @@ def went_on(programs):
     before = [one.look()[0] for one in programs]
     time.sleep(0.6)
     return ["ended" if one.talk.child.poll() is not None else "stood still" if one.look()[0] == was else "went on" for one, was in zip(programs, before)]
+
+
+class Looking:
+    """Looks at programs each 10 ms until its end: for how long none of the kernels of one of them ended, after `ended` if that is set."""
+
+    def __init__(self, programs):
+        self.programs, self.ended, self.is_over, self.longest = programs, None, threading.Event(), 0.0
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        last = [(one.look()[0], time.monotonic()) for one in self.programs]
+        while not self.is_over.wait(0.01):
+            now = time.monotonic()
+            for at, one in enumerate(self.programs):
+                (count, since), seen = last[at], one.look()[0]
+                if self.ended is not None:
+                    self.longest = max(self.longest, now - max(since, self.ended))
+                if seen != count:
+                    last[at] = seen, now
+
+    def end(self):
+        self.is_over.set()
+        self.thread.join()
+        return round(self.longest, 2)
 
 
 def table(title, of):
@@ -337,8 +402,11 @@ def write_page(folder):
         lines += ["", f"## A program that waits for each kernel of 20 us{where}", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
         lines.append(f"| {other['mps']} | {other['slices']} | {other['pack']} |")
     if "deaths" in found:
-        lines += ["", f"## Clients that end with work queued{of('deaths')}", "", "Beside two others of the pack.", "", "| how | clients that ended | times that the two stood still or ended | the longest time that an end took |", "| --- | --- | --- | --- |"]
-        lines += [f"| {how} | {one['deaths']} | {one['others died']} | {one['longest end s']} s |" for how, one in found["deaths"].items() if how != "said"]
+        lines += ["", f"## Clients that end with work queued{of('deaths')}", "", "Each GPU has packs of two users, and in each are two others that wait for each kernel of 20 us. Where two numbers stand together, they are the median and the most of all rounds.", ""]
+        lines += ["| how | clients that ended | rounds | those in which one of the others ended, or stood still at the end | no kernel of one of them ended for, s | something was kept of those that ended for, s |", "| --- | --- | --- | --- | --- | --- |"]
+        for how, rounds in found["deaths"].items():
+            still, kept = (sorted(round[what] for round in rounds) for what in ("stood still for s", "kept for s"))
+            lines.append(f"| {how} | {sum(one['deaths'] for one in rounds)} | {len(rounds)} | {sum(len(one['others']) for one in rounds)} | {still[len(still) // 2]}, {still[-1]} | {kept[len(kept) // 2]}, {kept[-1]} |")
     if "again" in found:
         took = ", ".join(f"{one['seconds']} s" for one in found["again"])
         lines += ["", f"## A program is killed in a kernel, and the next one of its job wants nine tenths of the job's memory{of('again')}", ""]

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import struct
 import subprocess
+import threading
 import time
 
 from runner import PRELOAD, own_preload
@@ -49,6 +50,7 @@ class Node:
     def __init__(self, library, prolog, monitor, work, policy=POLICY):
         self.library, self.prolog, self.monitor, self.work, self.policy = library, prolog, monitor, work, policy
         self.daemon, self.made = None, []
+        self.wanted, self.wanting = 0, threading.Lock()
 
     def start(self):
         if own_preload(self.work / "ld.so.preload"):
@@ -108,6 +110,19 @@ class Node:
     def preload(self, on):
         PRELOAD.write_text(f"{self.library}\n" if on else "")
 
+    @contextlib.contextmanager
+    def preloaded(self):
+        """All programs that start meanwhile have the library, until the last of those who want it does not any more."""
+        with self.wanting:
+            self.wanted += 1
+            self.preload(True)
+        try:
+            yield
+        finally:
+            with self.wanting:
+                self.wanted -= 1
+                self.preload(self.wanted > 0)
+
     def stop(self):
         self.preload(False)
         if self.daemon:
@@ -129,7 +144,7 @@ class Job:
     """A job with a slice: the prolog's files, and a control group like slurmd's."""
 
     def __init__(self, node, number, shards, per_gpu, mode="hard", memory_mib=None, gpus="0", user=USER):
-        self.node, self.number, self.user = node, number, user
+        self.node, self.number, self.user, self.gpus = node, number, user, gpus
         memory_mib = memory_mib or 143155 * shards // per_gpu
         self.share = shards / per_gpu
         said = subprocess.run([node.prolog], env={
@@ -152,7 +167,7 @@ class Job:
         return ["sh", "-c", enter, "sh", *map(str, words)]
 
     def environment(self):
-        return {**os.environ, "HOME": str(self.node.work), "SOFTMIG_LOG_LEVEL": "2", "SLURM_JOB_ID": str(self.number)}
+        return {**os.environ, "HOME": str(self.node.work), "SOFTMIG_LOG_LEVEL": "2", "SLURM_JOB_ID": str(self.number), "CUDA_VISIBLE_DEVICES": self.gpus}
 
     def talk(self, *words):
         return Talk(self.command(*words), self.environment())

@@ -18,8 +18,9 @@ use crate::os::cells::{Kept, zeroed};
 
 /// While this process has work, an arbiter that did not look for this long may be gone: the process checks whether it listens.
 const SILENT_AFTER_NS: u64 = 50_000_000;
-/// An arbiter that listens and does not look for this long counts as gone.
-const GONE_AFTER_NS: u64 = 300_000_000;
+/// An arbiter that listens and does not look for this long counts as gone. The driver keeps it waiting for a second while many processes
+/// end at the same moment (research/packs.md).
+const GONE_AFTER_NS: u64 = 3_000_000_000;
 /// Retry interval after a failed connection to the arbiter.
 const RECONNECT_AFTER_NS: u64 = 200_000_000;
 
