@@ -54,6 +54,7 @@ class Packs:
 
     def __init__(self, options, node, stage, work):
         self.options, self.node, self.stage, self.work = options, node, stage, work
+        self.until = time.monotonic() + options.budget
         self.file = options.out / "gpu-packs.json"
         self.found = json.loads(self.file.read_text()) if self.file.exists() else {"whole": {}}
         self.found = {"revision": options.revision, "revisions": {}} | self.found | {"machine": machine(), "seconds": options.seconds}
@@ -242,12 +243,12 @@ class Packs:
         from node import PACKED
         self.node.set_policy(PACKED)
         self.mortal()
-        tally, lock, begun = Tally(self.options.deaths), threading.Lock(), time.monotonic()
+        tally, lock = Tally(self.options.deaths), threading.Lock()
 
         def one_pack(gpu, user):
             with contextlib.ExitStack() as at_end:
                 beside = []
-                while time.monotonic() - begun < self.options.budget:
+                while time.monotonic() < self.until:
                     if not beside:
                         beside = self.programs([("sync20us", 8, user)] * 2, at_end, gpu, "soft")
                         for one in beside:
@@ -300,6 +301,7 @@ class Packs:
             seen["said"] = sorted(set(said) - {"up"})
         log = pathlib.Path(f"/var/run/softmig/jobs/{job.number}/log")
         seen["not clients"] = log.read_text(errors="replace").count("not in its job's pack") if log.exists() else 0
+        seen["deaths"] -= seen["not clients"]
         job.end()
         return seen
 
@@ -468,7 +470,6 @@ def main():
     from node import PACKED, Node
     from programs import Stage
     options.out.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
     with runner.work_folder() as work, contextlib.ExitStack() as at_end:
         stage = Stage(work, {name for mix in MIXES for name in mix} | {"busy100us", "sync20us", "quarter200us"})
         library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
@@ -477,11 +478,11 @@ def main():
         node.start()
         packs = Packs(options, node, stage, work)
         packs.keep("proof", node.proved())
-        steps = [("deaths", packs.deaths), ("again", packs.again), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters), ("account", packs.account)]
+        steps = [("again", packs.again), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters), ("account", packs.account)]
         steps += [(f"mix {number}", lambda number=number: packs.mix(number)) for number in map(int, options.mixes.split(","))]
-        steps.append(("launch", packs.launch))
+        steps += [("launch", packs.launch), ("deaths", packs.deaths)]
         for name, step in steps:
-            if options.only and name.split()[0] not in options.only or time.monotonic() - begun > options.budget:
+            if options.only and name.split()[0] not in options.only or time.monotonic() > packs.until:
                 continue
             try:
                 step()

@@ -1,14 +1,17 @@
 //! The work that clients of packs leave on the GPU when they end: kernels that have begun go on to their end, as long as the pack has
 //! the GPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::switch_log::Stays;
 use crate::schedule::{Job, Nanos};
 
-/// For so much of its pack's time kernels may go on after their process's channels are off the GPU. Few take longer.
-const LONGEST_KERNEL: Nanos = 1_000_000_000;
+/// For so much of its pack's time kernels may go on after their process's channels are off the GPU. Few take half as long. But the log
+/// also counts time in which the driver takes other processes off the GPU and no kernel runs: some 20 ms for each.
+const LONGEST_KERNEL: Nanos = 2_000_000_000;
+/// A pack that may have the GPU and is not there for so long has no kernel that runs. Before, it may wait for the slices of others.
+const LONGEST_TURN: Nanos = 200_000_000;
 /// How often a supervisor is asked whether they are.
 const ASK_EVERY: Nanos = 50_000_000;
 /// For so long it is asked. Then the supervisor counts by itself.
@@ -18,6 +21,8 @@ const LONGEST_ASKING: Nanos = 30_000_000_000;
 #[derive(Debug)]
 pub(super) struct Leftovers<M> {
     processes: BTreeMap<u32, Leftover<M>>,
+    /// For how long each of their packs could have had the GPU and was not there.
+    absent: BTreeMap<Job, Nanos>,
     /// The moment until which time was counted.
     counted: Nanos,
     answers: (Sender<Answer>, Receiver<Answer>),
@@ -55,6 +60,7 @@ impl<M: Clone> Leftovers<M> {
     pub(super) fn new() -> Self {
         Self {
             processes: BTreeMap::new(),
+            absent: BTreeMap::new(),
             counted: 0,
             answers: channel(),
         }
@@ -114,16 +120,29 @@ impl<M: Clone> Leftovers<M> {
             idle -= stays.resident;
         }
         let idle = idle.max(0);
-        let time = |tenant: Job| match had.get(&tenant).copied().unwrap_or(0) {
-            had if is_held(tenant) => had,
-            // It could have had the GPU, and has no kernel that runs.
-            0 => passed,
-            // A kernel whose process has ended makes no entry in the log if the group is there already.
-            had => had + idle,
-        };
+        let tenants: BTreeSet<Job> = self.processes.values().map(|it| it.tenant).collect();
+        self.absent.retain(|tenant, _| tenants.contains(tenant));
+        let mut times: BTreeMap<Job, Nanos> = BTreeMap::new();
+        for tenant in tenants {
+            let absent = self.absent.entry(tenant).or_default();
+            let had = had.get(&tenant).copied().unwrap_or(0);
+            let time = match had {
+                had if is_held(tenant) => had,
+                0 => {
+                    *absent += passed;
+                    if *absent > LONGEST_TURN { passed } else { idle }
+                }
+                // A kernel whose process has ended makes no entry in the log if the group is there already.
+                had => {
+                    *absent = 0;
+                    had + idle
+                }
+            };
+            times.insert(tenant, time);
+        }
         for one in self.processes.values_mut() {
             if let Place::Off { left } = &mut one.place {
-                *left -= time(one.tenant);
+                *left -= times.get(&one.tenant).copied().unwrap_or(0);
             }
         }
         self.take_answers();
@@ -201,19 +220,22 @@ mod tests {
             let mut leftovers = Leftovers::new();
             leftovers.add(0, (5, has_work), PACK, "five");
             let needs = if has_work { LONGEST_KERNEL } else { 0 };
-            let (mut now, mut had, mut asked, mut off) = (0, 0, 0, false);
+            let (mut now, mut had, mut asked, mut off, mut absent) = (0, 0, 0, false, 0);
             let mut answers = Vec::new();
             for (number, (time, own, others, is_held)) in looks.into_iter().enumerate() {
                 now += time;
                 let part = |part: f64| (time as f64 * part) as Nanos;
                 let resident = if is_held { 0 } else { part(own) };
+                // Now and then others have it meanwhile.
+                let resident = if resident < 10 * MS { 0 } else { resident };
                 let stays = [(1, stay(resident)), (2, stay(part(others)))].into();
-                if off {
-                    had += match resident {
-                        _ if is_held => 0,
-                        0 => time,
-                        _ => time - part(others),
-                    };
+                absent = match resident {
+                    _ if is_held => absent,
+                    0 => absent + time,
+                    _ => 0,
+                };
+                if off && !is_held {
+                    had += if absent > LONGEST_TURN { time } else { time - part(others) };
                 }
                 answers.retain(|(at, is_off)| {
                     if *at <= number {
