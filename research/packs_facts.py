@@ -22,8 +22,6 @@ import time
 
 sys.dont_write_bytecode = True
 
-import numpy
-
 import channels_facts as channels
 from facts import HERE, machine, options
 
@@ -421,59 +419,6 @@ class Lab(channels.Lab):
         """The same for one at a time, whose kernels take half a second."""
         return self.all_die(LONG, 1, 500, 3)
 
-    def kernels_that_go_on(self):
-        """Six are killed in kernels of 500 ms, and disabled at once; nothing is closed until none of their kernels runs. For how many ms kernels
-        that had begun went on, and how many began after that: with two others in the server, and with a program outside that has half of
-        the time too."""
-        found = {}
-        for where in ["alone", "beside one outside"] * 3:
-            server = Server("-multiuser-server")
-            others = self.clients(2, server, ("sync", 20, 1, 0))
-            outside = [self.outside()] if where != "alone" else []
-            # The driver takes no pages of a file on a disk.
-            shared = pathlib.Path(tempfile.mkdtemp(dir="/dev/shm"))
-            files = [shared / str(number) for number in range(6)]
-            for file in files:
-                file.write_bytes(bytes(4096))
-            mortals = [Mortal(self, server, ms=500, file=file) for file in files]
-            pages = [numpy.memmap(file, numpy.int32, "r+") for file in files]
-
-            def running(pages=pages):
-                """The number of the kernel that each runs, or 0."""
-                for page in pages:
-                    page[:] = 0
-                time.sleep(0.02 if outside else 0.005)
-                return [int(page.max()) for page in pages]
-
-            kept = [Kept(one.pid, KEPT["all"]) for one in mortals]
-            time.sleep(1.3)
-            for one in mortals:
-                one.end("kill")
-            ended = all(one.wait(20) for one in kept)
-            answer, _ = self.disable_all(sum((one.left() for one in mortals), []), 1)
-            disabled, last = time.monotonic(), [0.0] * 6
-            first = newest = running()
-            while time.monotonic() < disabled + 6:
-                now = running()
-                for at, number in enumerate(now):
-                    if number:
-                        last[at] = time.monotonic() - disabled
-                newest = [max(pair) for pair in zip(newest, now)]
-            took = [one.close_control() for one in kept]
-            for one in kept:
-                one.close()
-            time.sleep(0.5)
-            found.setdefault(where, []).append({
-                "ended": ended, "disabled": hex(answer), "first": first, "newest": newest, "last_ms": [round(1e3 * one) for one in last],
-                "closing_ms": channels.ordered(took), "live": [one.child.poll() is None for one in others],
-            })
-            print(where, json.dumps(found[where][-1]), flush=True)
-            for one in mortals:
-                one.gone()
-            self.end_all(server, [*others, *outside])
-            shutil.rmtree(shared)
-        return found
-
     def many_deaths(self):
         """36 are killed at the same moment, and taken off the GPU in each of WAYS. For how long two others had no progress before and after, when
         the longest such time ended, and whether they live when UVM's files are closed 6 s later. Then 36 without work, of which nothing is
@@ -601,7 +546,7 @@ def nothing_told():
 
 EXPERIMENTS = (
     "identity", "variable", "memory", "lists", "log_names", "slices", "hold", "hold_all_but_one", "faults", "ends_of_the_server", "many", "deaths",
-    "deaths_in_long_kernels", "kernels_that_go_on", "many_deaths", "deaths_outside",
+    "deaths_in_long_kernels", "many_deaths", "deaths_outside",
 )
 
 

@@ -1,10 +1,10 @@
 // A program that ends with work queued, told how by a line on standard input.
 //
-//     mortal MEMORY [FILL [MS [MIB [FILE]]]]
+//     mortal MEMORY [FILL [MS [MIB]]]
 //
 // MEMORY is where its kernels write: device, pool (cudaMallocAsync), vmm (cuMemCreate), mapped (pages of the host) or managed. Each of
 // its 150 kernels takes 20 ms, or MS. It has MIB of it, or 64. FILL is how many blocks a kernel has for each processor: 2 unless it
-// says otherwise. As long as a kernel runs, it writes its number, from 1 on, into the first 4 KiB of FILE, again and again. It says `up`, reads how it is to end, and does: exit, _exit, crash (an address that it has not), abort, throw (an exception ends it), reset
+// says otherwise. It says `up`, reads how it is to end, and does: exit, _exit, crash (an address that it has not), abort, throw (an exception ends it), reset
 // (cudaDeviceReset, then exit), fork (a child stays for 3 s, and it ends), exec (it becomes another program), fault (an illegal
 // address on the GPU). At any other word it waits for a signal.
 #include <cuda.h>
@@ -12,23 +12,20 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <stdexcept>
 #include <string>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static const double ROUNDS_PER_US = 88.1;
 #define NEED(call) do { int r_ = (int)(call); if (r_) { printf("%s: %d\n", #call, r_); fflush(stdout); _exit(3); } } while (0)
 
-__global__ void spin(long rounds, float *out, long words, volatile int *seen, int number) {
+__global__ void spin(long rounds, float *out, long words) {
     float x = threadIdx.x;
     long thread = blockIdx.x * (long)blockDim.x + threadIdx.x;
     for (long i = 0; i < rounds; i++) {
         x = x * 1.0000001f + 0.5f;
         // Seldom, so that it is not the memory that is full.
         if (i % 65536 == 0) out[(thread * 4099 + i) % words] = x;
-        if (i % 65536 == 0 && seen && threadIdx.x == 0) seen[blockIdx.x % 1024] = number;
     }
 }
 
@@ -56,16 +53,6 @@ static void *memory(const char *kind, size_t bytes) {
     return at;
 }
 
-// The file's pages, where the GPU writes too.
-static int *shared(const char *path) {
-    int file = open(path, O_RDWR);
-    void *at = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), *there;
-    if (at == MAP_FAILED) _exit(2);
-    NEED(cudaHostRegister(at, 4096, cudaHostRegisterMapped));
-    NEED(cudaHostGetDevicePointer(&there, at, 0));
-    return (int *)there;
-}
-
 int main(int count, char **words) {
     int processors, fill = count > 2 ? atoi(words[2]) : 2, ms = count > 3 ? atoi(words[3]) : 20;
     NEED(cudaSetDevice(0));
@@ -73,10 +60,9 @@ int main(int count, char **words) {
     NEED(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
     size_t bytes = (size_t)(count > 4 ? atoi(words[4]) : 64) << 20;
     float *out = (float *)memory(words[1], bytes);
-    int *seen = count > 5 ? shared(words[5]) : nullptr;
-    spin<<<1, 32>>>(10, out, bytes / 4, nullptr, 0);
+    spin<<<1, 32>>>(10, out, bytes / 4);
     NEED(cudaDeviceSynchronize());
-    for (int i = 0; i < 150; i++) spin<<<processors * fill, 256>>>(ms * 1000 * ROUNDS_PER_US, out, bytes / 4, seen, i + 1);
+    for (int i = 0; i < 150; i++) spin<<<processors * fill, 256>>>(ms * 1000 * ROUNDS_PER_US, out, bytes / 4);
     printf("up\n");
     fflush(stdout);
     char line[64] = "";

@@ -134,11 +134,11 @@ class Mortal:
     SIGNALS = {"kill": [signal.SIGKILL], "term": [signal.SIGTERM], "stop": [signal.SIGSTOP, signal.SIGKILL]}
     ask = channels.Program.ask
 
-    def __init__(self, lab, server, memory="device", ms=20, file=None):
+    def __init__(self, lab, server, memory="device", ms=20):
         self.lab = lab
         environment = os.environ | {"LD_PRELOAD": str(lab.folder / "preload.so"), "CHANNELS_SOCKET": lab.address}
         environment |= server.environment if server else {}
-        self.child = subprocess.Popen([lab.folder / "mortal", memory, "1", str(ms), "64", *([file] if file else [])], env=environment, stdin=subprocess.PIPE,
+        self.child = subprocess.Popen([lab.folder / "mortal", memory, "1", str(ms)], env=environment, stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.pid = self.child.pid
         self.socket, _ = lab.listener.accept()

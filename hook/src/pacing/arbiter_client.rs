@@ -112,8 +112,9 @@ impl ArbiterClient {
             wake_arbiter(seat);
         }
         let heard = beat.max(self.silent_since.load(Ordering::Relaxed)).min(now);
-        let silent = now.saturating_sub(heard);
-        if silent < SILENT_AFTER_NS || silent < GONE_AFTER_NS && os::is_listening(ARBITER_SOCKET) {
+        if !is_gone(now.saturating_sub(heard), || {
+            os::is_listening(ARBITER_SOCKET)
+        }) {
             return;
         }
         // If the arbiter ever goes on, it must not wait for this process.
@@ -129,6 +130,11 @@ impl ArbiterClient {
             seat.wants_gpu().store(0, Ordering::SeqCst);
         }
     }
+}
+
+/// Whether an arbiter counts as gone that did not look for so long while this process had work.
+fn is_gone(silent_ns: u64, listens: impl FnOnce() -> bool) -> bool {
+    silent_ns >= SILENT_AFTER_NS && (silent_ns >= GONE_AFTER_NS || !listens())
 }
 
 fn wake_arbiter(seat: &Seat) {
@@ -213,5 +219,12 @@ mod tests {
         assert!(keeps_its_arbiter(4, false));
         assert!(!keeps_its_arbiter(10, false));
         assert!(keeps_its_arbiter(100, true));
+    }
+
+    #[test]
+    fn an_arbiter_whom_the_driver_keeps_waiting_is_not_gone() {
+        assert!(!is_gone(1_000 * MS, || true));
+        assert!(is_gone(60 * MS, || false));
+        assert!(is_gone(10_000 * MS, || true));
     }
 }

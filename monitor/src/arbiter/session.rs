@@ -343,6 +343,10 @@ impl Session {
                 // What is held meanwhile can be proven. The page's version still is another one.
                 return self.page.wake();
             }
+            // Its supervisor proves them itself, and has to know them if the process ends before the driver answers here.
+            if let (Some(member), true) = (&self.pack, is_new) {
+                member.note_channels(&self.page.channels().unwrap_or_default());
+            }
             let (channels, is_set) = match self.prove(slice, is_new) {
                 Ok(proved) => proved,
                 // The driver is busy.
@@ -352,12 +356,6 @@ impl Session {
                 }
             };
             self.set_channels(channels);
-            if let (Some(member), true) = (&self.pack, is_new) {
-                let known = self.known();
-                let mut told = self.page.channels().unwrap_or_default();
-                told.retain(|it| known.contains(&named(it)));
-                member.note_channels(&told);
-            }
             let has = if is_set { slice } else { 0 };
             self.has_slice.store(has, SeqCst);
             self.version.store(version, SeqCst);
@@ -510,182 +508,5 @@ fn named(told: &seat::Channel) -> Channel {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use memmap2::MmapRaw;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-    use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_open, setrlimit};
-    use softmig_region::seat::Seat;
-    use std::os::fd::AsRawFd;
-
-    /// The session of this process, and its seat as it has that itself.
-    fn session() -> (Session, MmapRaw) {
-        let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
-        let (page, shared) = Page::new().unwrap();
-        let (pid, rate_limit, user) = (std::process::id(), Arc::default(), Arc::default());
-        let session = Session::new(page, pid, Some(process), false, rate_limit, (user, None));
-        (session, MmapRaw::map_raw(&shared).unwrap())
-    }
-
-    /// Tells of as many channels, made through this file.
-    fn tell(map: &MmapRaw, file: i32, count: u32) {
-        // SAFETY: mapped as long as `map` lives, and sealed.
-        let seat = unsafe { Seat::at(map.as_ptr()) }.unwrap();
-        seat.tell_channels((0..count).map(|handle| softmig_region::seat::Channel {
-            file,
-            client: 0xc1d0_0001,
-            group: 5,
-            handle,
-        }));
-    }
-
-    #[test]
-    fn a_process_has_241_channels_and_not_1025() {
-        let (session, map) = session();
-        assert_eq!(session.page.channels().map(|it| it.len()), Some(0));
-        for count in [241, 1024] {
-            tell(&map, -1, count);
-            let told = session.page.channels().unwrap();
-            assert!(told.iter().map(|it| it.handle).eq(0..count));
-            session.update_channels();
-            let not_own = Channels::Not(NotSteered::NotOwn);
-            assert_eq!(*session.channels(), not_own);
-        }
-        tell(&map, -1, 1025);
-        session.update_channels();
-        let too_many = Channels::Not(NotSteered::TooMany);
-        assert_eq!(*session.channels(), too_many);
-    }
-
-    #[test]
-    fn who_tells_of_no_channels_again_and_again_is_silent() {
-        let (session, map) = session();
-        session.note_work();
-        let start = now();
-        assert_eq!(session.not_steered(start), None);
-        for round in 1..=10 {
-            tell(&map, -1, 0);
-            session.update_channels();
-            let told = session.not_steered(start + round * 30_000_000);
-            let is_late = round * 30 >= 200;
-            assert_eq!(told, is_late.then_some(NotSteered::Silent), "{round}");
-        }
-    }
-
-    /// Looks at a process on a GPU that takes it off when its channels are held, and only then: the time between looks, how long the
-    /// driver takes for the call, and whether the job is held and the channels are known. Whether the process counts as one that cannot be
-    /// held.
-    fn runs_though_held(looks: &[(Nanos, Nanos, bool)], leaves: bool) -> bool {
-        const MS: Nanos = 1_000_000;
-        let (session, _map) = session();
-        session.set_channels(Channels::Known(Vec::new()));
-        let (mut read, mut held_from) = (MS, Nanos::MAX);
-        for &(gap, call, is_held) in looks {
-            let now = read + gap.max(0);
-            let resident = if leaves {
-                held_from.clamp(read, now) - read
-            } else {
-                now - read
-            };
-            if session.is_surely_held(read) {
-                session.note_stay_while_held(resident);
-            }
-            read = now;
-            if !is_held {
-                held_from = Nanos::MAX;
-                session.note_hold(None);
-            } else if held_from == Nanos::MAX {
-                held_from = now + call;
-                session.note_hold(Some(held_from));
-            }
-        }
-        *session.channels() == Channels::Not(NotSteered::Runs)
-    }
-
-    proptest! {
-        #[test]
-        fn who_leaves_the_gpu_when_held_is_never_taken_for_one_that_stays(
-            looks in vec((1..60_000_000i64, 0..60_000_000i64, any::<bool>()), 1..60),
-        ) {
-            prop_assert!(!runs_though_held(&looks, true));
-        }
-
-        #[test]
-        fn who_stays_although_held_is_found(looks in vec((4_000_000..60_000_000i64, 0..1_000i64), 6..9)) {
-            let looks: Vec<_> = looks.into_iter().map(|(gap, call)| (gap, call, true)).collect();
-            prop_assert!(runs_though_held(&looks, false));
-        }
-    }
-
-    #[test]
-    fn who_tells_of_none_that_are_there_or_more_than_is_paid_for_hides() {
-        let (session, map) = session();
-        session.note_work();
-        tell(&map, -1, 1);
-        assert!(!session.hides(now()), "it has just told of one");
-        // It is another GPU's, or made up.
-        let told = [Channel {
-            client: 1,
-            handle: 7,
-        }];
-        session.set_channels(Channels::Known(told.to_vec()));
-        session.was_held(&told.into(), &told.into(), now());
-        assert_eq!(*session.channels(), Channels::Unknown);
-        assert!(session.hides(now()));
-        // One that is there is held, and known.
-        session.set_channels(Channels::Known(told.to_vec()));
-        session.was_held(&told.into(), &BTreeSet::new(), now());
-        assert!(!session.hides(now()));
-        session.set_channels(Channels::Unknown);
-        assert!(!session.hides(now()), "its proof may be late");
-        session.rate_limit.pay_for_proof(now(), 1_000_000);
-        assert!(session.hides(now()));
-        let honest = super::tests::session();
-        honest.0.note_work();
-        assert!(honest.0.hides(now()), "it tells of none");
-    }
-
-    #[test]
-    fn made_up_handles_cost_their_own_job_alone() {
-        let ((session, _map), (other, _its)) = (session(), session());
-        let channels = |from: u32| (from..from + 1024).map(|handle| Channel { client: 1, handle });
-        let told = |from| Channels::Known(channels(from).collect());
-        for from in (0..30_000).step_by(1024) {
-            session.set_channels(told(from));
-            session.was_held(&channels(from).collect(), &channels(from).collect(), now());
-            other.set_channels(told(from));
-            other.was_held(&channels(from).collect(), &BTreeSet::new(), now());
-        }
-        assert_eq!(session.known_count(), 0);
-        assert!(session.rate_limit.until_proof(now()) > 0);
-        // To be held costs nothing.
-        let (new, gone) = (channels(0).collect(), BTreeSet::new());
-        for _ in 0..20_000 {
-            other.set_channels(told(0));
-            other.was_held(&new, &gone, now());
-        }
-        assert_eq!(other.rate_limit.until_proof(now()), 0);
-    }
-
-    #[test]
-    fn channels_are_asked_for_again_after_an_error_that_passes() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = std::fs::File::create(folder.path().join("nvidiactl")).unwrap();
-        let (session, map) = session();
-        tell(&map, file.as_raw_fd(), 1);
-        let limit = getrlimit(Resource::Nofile);
-        let none = Rlimit {
-            current: Some(0),
-            ..limit
-        };
-        setrlimit(Resource::Nofile, none).unwrap();
-        session.update_channels();
-        setrlimit(Resource::Nofile, limit).unwrap();
-        assert_eq!(*session.channels(), Channels::Unknown);
-        // The file is not the driver's.
-        session.update_channels();
-        let not_own = Channels::Not(NotSteered::NotOwn);
-        assert_eq!(*session.channels(), not_own);
-    }
-}
+#[path = "session_tests.rs"]
+mod tests;

@@ -61,8 +61,8 @@ struct Client {
     charged: Option<(u32, File)>,
     files: Files,
     channels: Vec<Told>,
-    /// Whether it ever had some: at its exit CUDA gives them back while kernels run.
-    had_channels: bool,
+    /// Whether it told of its channels, as a client does before its first launch: at its exit CUDA gives them back while kernels run.
+    has_told: bool,
 }
 
 /// A channel as a client tells of it: the driver's client, its group and its handle.
@@ -97,7 +97,7 @@ impl Kept {
             charged,
             files,
             channels: Vec::new(),
-            had_channels: false,
+            has_told: false,
         });
     }
 
@@ -106,7 +106,7 @@ impl Kept {
         let client = self.clients.iter_mut().find(|it| it.number == number);
         let is_client = client.is_some();
         if let Some(client) = client {
-            client.had_channels |= !channels.is_empty();
+            client.has_told = true;
             client.channels = channels;
         }
         is_client
@@ -163,7 +163,7 @@ impl Kept {
                 number,
                 charged,
                 files,
-                had_channels,
+                has_told,
                 ..
             } = client;
             let (keep, kept) = channel();
@@ -191,8 +191,8 @@ impl Kept {
             // Each waits by itself: the driver may take its time.
             let thread = thread::Builder::new().stack_size(STACK);
             match thread.spawn(close) {
-                // Who had no channel had no work.
-                Ok(_) if had_channels => self.ended.push(ended),
+                // Who told of no channel had no work.
+                Ok(_) if has_told => self.ended.push(ended),
                 Ok(_) => {}
                 Err(error) => {
                     warn!("the files of process {number} were closed at once: {error}");
