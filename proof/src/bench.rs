@@ -2,6 +2,7 @@
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use softmig_rm::{Channel, Error, Gpu};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -180,7 +181,7 @@ impl Bench for Pair {
     }
 
     fn enable(&mut self, is_on: bool) -> Result<(), Trouble> {
-        let error = self.gpu.enable(&self.first(), is_on).error;
+        let error = self.gpu.enable(&self.first(), is_on, &BTreeSet::new).error;
         error.map_or(Ok(()), |error| Err(error.into()))
     }
 }
@@ -188,7 +189,7 @@ impl Bench for Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         // The programs end after that.
-        let _ = self.gpu.enable(&self.first(), true);
+        let _ = self.gpu.enable(&self.first(), true, &BTreeSet::new);
     }
 }
 

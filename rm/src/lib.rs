@@ -16,6 +16,7 @@
 mod abi;
 mod call;
 mod clock;
+mod enable;
 mod files;
 mod group;
 mod log;
@@ -23,13 +24,16 @@ mod switch;
 
 pub use call::{Error, ErrorKind, Handle};
 pub use clock::now;
+pub use enable::Untaken;
 pub use files::{Files, files_of, has_control};
 pub use group::{Group, is_made_by, set_time_slice, time_slice};
 pub use switch::{Reading, Switch};
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use call::{Allocation, Control, OLDEST, allocate, control, open};
+use enable::{Enabling, MOST_CHANNELS};
 use log::Log;
 
 /// A channel of some process.
@@ -43,8 +47,6 @@ pub struct Channel {
 
 /// How many GPUs a node may have.
 const MOST_GPUS: u32 = 32;
-/// How many channels one call can name.
-const MOST_CHANNELS: usize = 64;
 
 const NV01_ROOT_CLIENT: u32 = 0x41;
 const NV01_DEVICE_0: u32 = 0x80;
@@ -53,29 +55,6 @@ const NV20_SUBDEVICE_0: u32 = 0x2080;
 /// Handles of objects that this process makes: any that are not 0.
 const DEVICE: Handle = 0x5c00_0001;
 const SUBDEVICE: Handle = 0x5c00_0002;
-
-/// Channels that are not as they should be.
-#[derive(Debug, Default)]
-pub struct Untaken {
-    /// They no longer exist, or are of another GPU.
-    pub gone: Vec<Channel>,
-    /// All other channels for which the driver did not take the call.
-    pub rest: Vec<Channel>,
-    /// Why, of one of `rest`, or else of `gone`.
-    pub error: Option<Error>,
-}
-
-impl Untaken {
-    fn add(&mut self, channels: &[Channel], error: Error) {
-        if error.kind() == ErrorKind::Gone {
-            self.gone.extend(channels);
-            self.error.get_or_insert(error);
-        } else {
-            self.rest.extend(channels);
-            self.error = Some(error);
-        }
-    }
-}
 
 /// A GPU, as one client of the driver has it.
 #[derive(Debug)]
@@ -159,38 +138,21 @@ impl Gpu {
     }
 
     /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later. All channels are
-    /// as they should be but for those that it gives.
-    pub fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
-        let mut untaken = Untaken::default();
-        for some in channels.chunks(MOST_CHANNELS) {
-            // A GPU that does not answer takes seconds for each call.
-            if untaken.error.as_ref().is_some_and(Error::is_timeout) {
-                untaken.rest.extend(some);
-                continue;
-            }
-            let Err(error) = self.disable(some, !is_on) else {
-                continue;
-            };
-            // It had its effect on some of them. The driver counts how often each is to wait (research/gpu-time.md).
-            let undo = |some: &[Channel]| {
-                if !is_on && !error.is_timeout() {
-                    let _ = self.disable(some, false);
-                }
-            };
-            if some.len() > 1 && error.kind() == ErrorKind::Gone {
-                // One that no longer exists made the whole call fail.
-                for one in some.chunks(1) {
-                    undo(one);
-                    if let Err(error) = self.disable(one, !is_on) {
-                        untaken.add(one, error);
-                    }
-                }
-            } else {
-                undo(some);
-                untaken.add(some, error);
-            }
-        }
-        untaken
+    /// as they should be but for those that it gives. `ended` is asked if one no longer exists: the channels of processes that have ended
+    /// by then, which need not be.
+    pub fn enable(
+        &self,
+        channels: &[Channel],
+        is_on: bool,
+        ended: &dyn Fn() -> BTreeSet<Channel>,
+    ) -> Untaken {
+        let enabling = Enabling {
+            is_on,
+            ended,
+            tell: |channels: &[Channel], is_on: bool| self.disable(channels, !is_on),
+            untaken: Untaken::default(),
+        };
+        enabling.all(channels)
     }
 
     fn disable(&self, channels: &[Channel], is_off: bool) -> Result<(), Error> {

@@ -18,13 +18,16 @@ use super::switch_log::{Log, Stays};
 use crate::schedule::Nanos;
 use crate::schedule::interruptions::Amount;
 
+/// Gives the channels of processes that have ended by then.
+pub(super) type Ended<'a> = &'a dyn Fn() -> BTreeSet<Channel>;
+
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
     /// The log since the last call.
     fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error>;
 
-    /// Lets channels run or wait.
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken;
+    /// Lets channels run or wait. `ended` gives those of processes that have ended by then, which may be left as they are.
+    fn enable(&self, channels: &[Channel], is_on: bool, ended: Ended<'_>) -> Untaken;
 }
 
 impl Device for softmig_rm::Gpu {
@@ -32,8 +35,8 @@ impl Device for softmig_rm::Gpu {
         softmig_rm::Gpu::switches(self, to)
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
-        softmig_rm::Gpu::enable(self, channels, is_on)
+    fn enable(&self, channels: &[Channel], is_on: bool, ended: Ended<'_>) -> Untaken {
+        softmig_rm::Gpu::enable(self, channels, is_on, ended)
     }
 }
 
@@ -331,7 +334,7 @@ impl Scheduler {
     }
 
     /// Lets exactly these channels wait, and all others run. Those that the driver would not take are tried again by the next call.
-    pub(super) fn hold(&mut self, channels: &BTreeSet<Channel>) -> Held {
+    pub(super) fn hold(&mut self, channels: &BTreeSet<Channel>, ended: Ended<'_>) -> Held {
         let free: Vec<Channel> = self.waiting.difference(channels).copied().collect();
         let new: Vec<Channel> = channels.difference(&self.waiting).copied().collect();
         let mut held = Held::default();
@@ -345,7 +348,7 @@ impl Scheduler {
         // First those that may run, so that the GPU is never without work.
         let mut later = BTreeSet::new();
         if !free.is_empty() {
-            let untaken = device.enable(&free, true);
+            let untaken = device.enable(&free, true, ended);
             self.judge(&untaken);
             later.extend(untaken.rest);
         }
@@ -353,7 +356,7 @@ impl Scheduler {
         // Before they wait, so that none is forgotten.
         self.note(&self.waiting);
         if let Some(device) = self.device().filter(|_| !new.is_empty()) {
-            let untaken = device.enable(&new, false);
+            let untaken = device.enable(&new, false, ended);
             self.judge(&untaken);
             held.gone.extend(untaken.gone);
             let waiting = |it: &Channel| !untaken.rest.contains(it) && !held.gone.contains(it);
@@ -407,7 +410,7 @@ impl Scheduler {
             let Some((device, some)) = self.device().zip(some) else {
                 break;
             };
-            let untaken = device.enable(some, true);
+            let untaken = device.enable(some, true, &BTreeSet::new);
             gone.extend(untaken.gone);
             left -= 1;
             if untaken.error.is_some_and(|error| error.is_timeout()) {
@@ -419,15 +422,21 @@ impl Scheduler {
     }
 
     /// Lets the group of these channels come to the GPU anew, so that the log has it. Returns those that no longer exist.
-    pub(super) fn renew(&mut self, now: Nanos, channels: Vec<Channel>) -> BTreeSet<Channel> {
+    pub(super) fn renew(
+        &mut self,
+        now: Nanos,
+        channels: Vec<Channel>,
+        ended: Ended<'_>,
+    ) -> BTreeSet<Channel> {
         if self.silent >= MOST_SILENT {
             self.note_silence();
             return BTreeSet::new();
         }
         (self.renewed, self.silent) = (now, self.silent + 1);
         let waiting = self.waiting.clone();
-        let Held { gone, .. } = self.hold(&(&waiting | &channels.into_iter().collect()));
-        self.hold(&waiting);
+        let all = &waiting | &channels.into_iter().collect();
+        let Held { gone, .. } = self.hold(&all, ended);
+        self.hold(&waiting, ended);
         gone
     }
 
@@ -450,7 +459,7 @@ impl Scheduler {
 
     /// Lets all run that still wait.
     pub(super) fn let_run(&mut self) {
-        self.hold(&BTreeSet::new());
+        self.hold(&BTreeSet::new(), &BTreeSet::new);
     }
 
     /// Lets all run. If the driver does not take the call for long, the next look goes on with it.

@@ -15,7 +15,7 @@ impl Device for Free {
         panic!("it has no log")
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+    fn enable(&self, channels: &[Channel], is_on: bool, _: Ended<'_>) -> Untaken {
         assert!(is_on);
         self.0.lock().unwrap().extend(channels);
         Untaken::default()
@@ -78,7 +78,7 @@ impl Device for Once {
         })
     }
 
-    fn enable(&self, _: &[Channel], _: bool) -> Untaken {
+    fn enable(&self, _: &[Channel], _: bool, _: Ended<'_>) -> Untaken {
         Untaken::default()
     }
 }
@@ -112,7 +112,7 @@ impl Device for Came {
         Ok(read())
     }
 
-    fn enable(&self, _: &[Channel], _: bool) -> Untaken {
+    fn enable(&self, _: &[Channel], _: bool, _: Ended<'_>) -> Untaken {
         Untaken::default()
     }
 }
@@ -146,7 +146,7 @@ impl Device for Refuses {
         Ok(read())
     }
 
-    fn enable(&self, channels: &[Channel], _: bool) -> Untaken {
+    fn enable(&self, channels: &[Channel], _: bool, _: Ended<'_>) -> Untaken {
         self.1.fetch_add(1, Relaxed);
         let (command, status) = (0x2080_110b, self.0);
         Untaken {
@@ -168,7 +168,7 @@ fn a_driver_that_does_not_hold_channels_is_a_fault_and_no_channel_is_taken_for_g
         client: 1,
         handle: 2,
     }]);
-    let held = scheduler.hold(&channels);
+    let held = scheduler.hold(&channels, &BTreeSet::new);
     assert!(held.gone.is_empty() && scheduler.waiting.is_empty());
     assert_eq!(scheduler.stays(), None);
     assert!(scheduler.why_not().unwrap().ends_with("status 0x56"));
@@ -211,7 +211,7 @@ impl Device for Readings {
         })
     }
 
-    fn enable(&self, _: &[Channel], _: bool) -> Untaken {
+    fn enable(&self, _: &[Channel], _: bool, _: Ended<'_>) -> Untaken {
         Untaken::default()
     }
 }

@@ -6,7 +6,7 @@ use softmig_rm::Channel;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::now;
-use super::scheduler::{Held, Scheduler};
+use super::scheduler::{Ended, Held, Scheduler};
 use super::switch_log::{CHANGING, Stays};
 use crate::packs::PackId;
 use crate::schedule::excess::{Excess, Use};
@@ -313,8 +313,13 @@ impl Steering {
     }
 
     /// Lets exactly these channels wait, and all others run.
-    pub(super) fn hold(&mut self, scheduler: &mut Scheduler, channels: BTreeSet<Channel>) -> Held {
-        let held = scheduler.hold(&channels);
+    pub(super) fn hold(
+        &mut self,
+        scheduler: &mut Scheduler,
+        channels: BTreeSet<Channel>,
+        ended: Ended<'_>,
+    ) -> Held {
+        let held = scheduler.hold(&channels, ended);
         self.has_changed |= held.has_changed;
         if scheduler.waiting != channels {
             self.next = Some(now() + RECHECK);

@@ -2,7 +2,7 @@
 
 use softmig_policy::node::job_conf::Uuid;
 use softmig_rm::{Channel, ErrorKind, Gpu, is_made_by};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tracing::warn;
 
 use super::kept::Left;
@@ -42,7 +42,9 @@ impl Device {
         if channels.is_empty() {
             return;
         }
-        let untaken = self.open().map(|gpu| gpu.enable(&channels, false));
+        let untaken = self
+            .open()
+            .map(|gpu| gpu.enable(&channels, false, &BTreeSet::new));
         let error = untaken.and_then(|untaken| untaken.error);
         if let Some(error) = error.filter(|error| error.kind() != ErrorKind::Gone) {
             let count = channels.len();

@@ -4,6 +4,7 @@
 use softmig_node::proofs::Failed;
 use softmig_proof::{Program, Trouble};
 use softmig_rm::Gpu;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 use std::thread::sleep;
@@ -184,7 +185,7 @@ impl Clients for Pack<'_> {
     fn enable(&mut self, is_on: bool) -> Result<(), Trouble> {
         let held = self.programs[HELD].as_ref();
         let channels = held.map(Program::channels).unwrap_or_default();
-        let error = self.gpu.enable(&channels, is_on).error;
+        let error = self.gpu.enable(&channels, is_on, &BTreeSet::new).error;
         error.map_or(Ok(()), |error| Err(error.into()))
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use softmig_region::seat::Pacing;
+use softmig_rm::Channel;
 
 use super::{GpuState, PAUSE, UNUSED};
 use crate::arbiter::clock::now;
@@ -54,7 +55,8 @@ impl GpuState {
         let all = all.filter(|(seat, it)| self.can_hold(seat.job, it) && !it.has_ended());
         let all: Vec<_> = all.map(|(_, session)| Arc::clone(session)).collect();
         let channels = all.iter().flat_map(|it| it.known()).collect();
-        let gone = self.scheduler.renew(now, channels);
+        let ended = || ended(&self.sessions);
+        let gone = self.scheduler.renew(now, channels, &ended);
         for session in all {
             session.was_held(&BTreeSet::new(), &gone, now);
         }
@@ -247,13 +249,11 @@ impl GpuState {
 
     /// Lets the channels wait of those jobs that are to, and no others.
     pub(super) fn hold(&mut self) {
-        // A pack's supervisor has disabled the channels of those that have just ended, and they are not to run again.
         let sessions = self.sessions.iter();
-        let (ended, sessions): (Vec<_>, Vec<_>) =
-            sessions.partition(|(_, it)| it.pack().is_some() && it.has_ended());
-        let ended: Vec<_> = ended.iter().flat_map(|(_, it)| it.known()).collect();
-        if !ended.is_empty() {
-            self.scheduler.retire(&ended);
+        let (over, sessions): (Vec<_>, Vec<_>) = sessions.partition(|(_, it)| is_over(it));
+        let over: Vec<_> = over.iter().flat_map(|(_, it)| it.known()).collect();
+        if !over.is_empty() {
+            self.scheduler.retire(&over);
         }
         let (held, free): (Vec<_>, Vec<_>) = sessions
             .into_iter()
@@ -261,7 +261,8 @@ impl GpuState {
             .partition(|(job, session)| self.is_held(*job) && self.can_hold(*job, session));
         free.iter().for_each(|(_, session)| session.note_hold(None));
         let channels = held.iter().flat_map(|(_, it)| it.known()).collect();
-        let done = self.steering.hold(&mut self.scheduler, channels);
+        let ended = || ended(&self.sessions);
+        let done = self.steering.hold(&mut self.scheduler, channels, &ended);
         for (_, session) in held {
             session.was_held(&done.new, &done.gone, now());
             let waiting = &self.scheduler.waiting;
@@ -287,4 +288,15 @@ impl GpuState {
         self.tell();
         self.count(now);
     }
+}
+
+/// Whether a process of a pack has ended. Its channels are its supervisor's then, and not to run again.
+fn is_over(session: &Session) -> bool {
+    session.pack().is_some() && session.has_ended()
+}
+
+/// The channels of those.
+fn ended(sessions: &BTreeMap<SeatId, Arc<Session>>) -> BTreeSet<Channel> {
+    let over = sessions.values().filter(|it| is_over(it));
+    over.flat_map(|it| it.known()).collect()
 }

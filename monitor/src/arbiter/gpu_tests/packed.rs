@@ -2,7 +2,7 @@
 
 use super::steered::{Steered, channel, is_free, pid, set_channels, wait_until, why_not};
 use super::*;
-use crate::arbiter::scheduler::Device;
+use crate::arbiter::scheduler::{Device, Ended};
 use crate::packs::PackId;
 use crate::schedule::Nanos;
 use softmig_region::seat::Pacing;
@@ -131,7 +131,7 @@ impl Device for Worked {
         self.device.switches(to)
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+    fn enable(&self, channels: &[Channel], is_on: bool, ended: Ended<'_>) -> Untaken {
         self.go_on();
         let told = channels.iter().map(|&channel| Told {
             channel,
@@ -139,7 +139,7 @@ impl Device for Worked {
             ran: !self.waits(channel),
         });
         self.told.lock().unwrap().extend(told);
-        self.device.enable(channels, is_on)
+        self.device.enable(channels, is_on, ended)
     }
 }
 

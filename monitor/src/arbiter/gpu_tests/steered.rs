@@ -1,7 +1,7 @@
 //! Jobs on a GPU that is steered, and on GPUs that are not.
 
 use super::*;
-use crate::arbiter::scheduler::Device;
+use crate::arbiter::scheduler::{Device, Ended};
 use crate::arbiter::session::Channels;
 use crate::arbiter::settings::Proved;
 use crate::arbiter::{Client, GatedJob, GpuId, NotSteered, Sharing};
@@ -47,7 +47,7 @@ impl Device for Steered {
         })
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Untaken {
+    fn enable(&self, channels: &[Channel], is_on: bool, _: Ended<'_>) -> Untaken {
         let busy = || {
             self.busy
                 .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
