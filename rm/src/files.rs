@@ -119,11 +119,21 @@ fn device(file: &impl AsFd) -> Option<u64> {
     (kind == FileType::CharacterDevice).then_some(status.st_rdev)
 }
 
-/// Whether the process that has this number still has the driver's file of control by that descriptor.
+/// Whether the process that has this number still has the driver's file of control by that descriptor. Where its first thread has ended and
+/// others live, the system shows none of its files: it may.
 #[must_use]
 pub fn has_control(number: u32, descriptor: i32) -> bool {
-    let target = fs::read_link(entry_path(number, descriptor));
-    target.is_ok_and(|target| target.file_name() == Some(CONTROL.as_ref()))
+    match fs::read_link(entry_path(number, descriptor)) {
+        Ok(target) => target.file_name() == Some(CONTROL.as_ref()),
+        Err(_) => is_first_thread_over(number),
+    }
+}
+
+fn is_first_thread_over(number: u32) -> bool {
+    let said = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    // The name of the program may have any sign.
+    let state = said.rsplit(')').next().unwrap_or_default();
+    state.trim_start().starts_with('Z')
 }
 
 #[cfg(test)]
@@ -174,13 +184,17 @@ mod tests {
         let files = opened.map(|process| devices.of_process(process.as_fd(), number));
         let has = [0, 1, 2].map(|descriptor| has_control(number, descriptor));
         child.kill().unwrap();
+        while !is_first_thread_over(number) {
+            std::thread::yield_now();
+        }
+        let is_unknown = has_control(number, 0);
         child.wait().unwrap();
         let Ok(files) = files else { return };
         let files = files.unwrap();
         let numbers: Vec<i32> = files.control.iter().map(|(number, _)| *number).collect();
         assert_eq!((numbers, files.unified.len()), (vec![0], 1));
         assert!(files.is_complete() && !Files::default().is_complete());
-        assert_eq!(has, [true, false, false]);
+        assert_eq!((has, is_unknown), ([true, false, false], true));
         assert!(!has_control(number, 0), "it has ended");
     }
 }

@@ -31,13 +31,15 @@ pub(super) struct ArbiterClient {
     seat: Kept<Seat>,
     /// When the arbiter may be asked again.
     ask_at: AtomicU64,
+    /// How long that was after the last try, which was in vain; 0 after one that was not.
+    backed_off: AtomicU64,
     /// Since when nothing was heard of it.
     silent_since: AtomicU64,
     /// Where the last seat is mapped; null before the first.
     page: Kept<Seat>,
 }
 
-zeroed! { ArbiterClient { seat, ask_at, silent_since, page } }
+zeroed! { ArbiterClient { seat, ask_at, backed_off, silent_since, page } }
 
 impl ArbiterClient {
     #[inline]
@@ -64,13 +66,14 @@ impl ArbiterClient {
             if ask_at == 0 {
                 say_alone();
             }
-            // An arbiter that does not answer is asked less often, the longer each try took.
             let took = os::nanoseconds().saturating_sub(now);
-            let again = RECONNECT_AFTER_NS.max(took.saturating_mul(50));
+            let again = back_off(self.backed_off.load(Ordering::Relaxed), took);
+            self.backed_off.store(again, Ordering::Relaxed);
             self.ask_at
                 .store(os::nanoseconds().saturating_add(again), Ordering::Relaxed);
             return;
         };
+        self.backed_off.store(0, Ordering::Relaxed);
         self.page.keep(seat);
         self.silent_since.store(now, Ordering::Relaxed);
         self.seat.keep(seat);
@@ -130,6 +133,13 @@ impl ArbiterClient {
             seat.wants_gpu().store(0, Ordering::SeqCst);
         }
     }
+}
+
+/// How long after a try that took so long there is another. An arbiter that does not answer is asked less and less often, until that is
+/// a fiftieth of the time.
+fn back_off(before_ns: u64, took_ns: u64) -> u64 {
+    let most = took_ns.saturating_mul(50).max(RECONNECT_AFTER_NS);
+    before_ns.saturating_mul(2).clamp(RECONNECT_AFTER_NS, most)
 }
 
 /// Whether an arbiter counts as gone that did not look for so long while this process had work.
@@ -219,6 +229,18 @@ mod tests {
         assert!(keeps_its_arbiter(4, false));
         assert!(!keeps_its_arbiter(10, false));
         assert!(keeps_its_arbiter(100, true));
+    }
+
+    #[test]
+    fn an_arbiter_that_does_not_answer_is_asked_less_and_less_often() {
+        let after = |before: u64, took: u64| back_off(before * MS, took * MS) / MS;
+        assert_eq!(
+            [after(0, 200), after(200, 200), after(400, 200)],
+            [200, 400, 800]
+        );
+        assert_eq!(after(9_000, 200), 10_000);
+        // One that refuses does not take long, and neither does one that is not there.
+        assert_eq!([after(0, 0), after(200, 0)], [200, 200]);
     }
 
     #[test]

@@ -178,12 +178,11 @@ impl GpuState {
             self.scheduler.retire(&session.known());
             if let Some(member) = session.pack().cloned() {
                 let tenant = self.tenancy.tenant(seat.job);
-                let process = (session.pid, session.page.wants_gpu());
+                let process = (session.pid, session.may_have_work());
                 self.leftovers.add(now(), process, tenant, member);
             }
         }
         self.remove(seat);
-        self.leftovers.retain(|job| self.tenancy.is_packed(job));
     }
 
     /// Removes a process that has no seat any more.
@@ -197,6 +196,7 @@ impl GpuState {
                 (tenant, Some((share, mode))) => self.steering.add(tenant, share, mode),
                 (tenant, None) => self.steering.remove(tenant),
             }
+            self.leftovers.retain(|job| self.tenancy.is_packed(job));
         }
         self.hold();
     }

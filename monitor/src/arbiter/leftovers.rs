@@ -38,8 +38,8 @@ struct Leftover<M> {
 
 #[derive(Debug)]
 enum Place {
-    /// Its channels may be on the GPU. When it ended, and when to ask.
-    On { since: Nanos, ask_at: Nanos },
+    /// Its channels may be on the GPU. When it ended, and when to ask; `None` while there is a question.
+    On { since: Nanos, ask_at: Option<Nanos> },
     /// They are not. The time of the pack's that its kernels have left to end.
     Off { left: Nanos },
 }
@@ -79,7 +79,7 @@ impl<M: Clone> Leftovers<M> {
         }
         let place = Place::On {
             since: now,
-            ask_at: now,
+            ask_at: Some(now),
         };
         let leftover = Leftover {
             tenant,
@@ -145,25 +145,23 @@ impl<M: Clone> Leftovers<M> {
                 *left -= times.get(&one.tenant).copied().unwrap_or(0);
             }
         }
-        self.take_answers();
+        self.take_answers(now);
         self.words(now)
     }
 
-    /// The time of those whose channels are off begins now.
-    fn take_answers(&mut self) {
+    /// The time of those whose channels are off begins now. A supervisor that does not answer is asked again: the driver may keep it
+    /// waiting.
+    fn take_answers(&mut self, now: Nanos) {
         for (process, is_off) in self.answers.1.try_iter() {
-            match is_off {
-                Some(true) => {
-                    if let Some(one) = self.processes.get_mut(&process)
-                        && matches!(one.place, Place::On { .. })
-                    {
-                        let left = if one.has_work { LONGEST_KERNEL } else { 0 };
-                        one.place = Place::Off { left };
-                    }
+            let Some(one) = self.processes.get_mut(&process) else {
+                continue;
+            };
+            if let Place::On { ask_at, .. } = &mut one.place {
+                *ask_at = Some(now + ASK_EVERY);
+                if is_off == Some(true) {
+                    let left = if one.has_work { LONGEST_KERNEL } else { 0 };
+                    one.place = Place::Off { left };
                 }
-                Some(false) => {}
-                // The supervisor counts by itself.
-                None => drop(self.processes.remove(&process)),
             }
         }
     }
@@ -172,8 +170,8 @@ impl<M: Clone> Leftovers<M> {
         let mut words = Vec::new();
         self.processes.retain(|_, one| match &mut one.place {
             Place::On { since, .. } if now - *since > LONGEST_ASKING => false,
-            Place::On { ask_at, .. } if *ask_at <= now => {
-                *ask_at = now + ASK_EVERY;
+            Place::On { ask_at, .. } if ask_at.is_some_and(|at| at <= now) => {
+                *ask_at = None;
                 words.push((one.member.clone(), Word::IsOff));
                 true
             }
@@ -220,7 +218,9 @@ mod tests {
             let mut leftovers = Leftovers::new();
             leftovers.add(0, (5, has_work), PACK, "five");
             let needs = if has_work { LONGEST_KERNEL } else { 0 };
-            let (mut now, mut had, mut asked, mut off, mut absent) = (0, 0, 0, false, 0);
+            let (mut now, mut had, mut off, mut absent) = (0, 0, false, 0);
+            // Not before this time, and never while an answer is awaited.
+            let mut asks_from = Some(0);
             let mut answers = Vec::new();
             for (number, (time, own, others, is_held)) in looks.into_iter().enumerate() {
                 now += time;
@@ -239,8 +239,9 @@ mod tests {
                 }
                 answers.retain(|(at, is_off)| {
                     if *at <= number {
-                        leftovers.answers().send((5, Some(*is_off))).unwrap();
-                        off |= *is_off;
+                        leftovers.answers().send((5, *is_off)).unwrap();
+                        off |= *is_off == Some(true);
+                        asks_from = Some(now + ASK_EVERY);
                     }
                     *at > number
                 });
@@ -249,9 +250,11 @@ mod tests {
                 match words[..] {
                     [] => prop_assert!(!off || had < needs),
                     [(_, Word::IsOff)] => {
-                        prop_assert!(!off && now >= asked);
-                        asked = now + ASK_EVERY;
-                        answers.push((number + 1 + late, number >= off_at));
+                        prop_assert!(!off && asks_from.is_some_and(|at| now >= at));
+                        asks_from = None;
+                        let is_silent = number % 3 == 0 && number < off_at;
+                        let is_off = (!is_silent).then_some(number >= off_at);
+                        answers.push((number + 1 + late, is_off));
                     }
                     [(_, Word::LetGo)] => {
                         prop_assert!(off && had >= needs);
@@ -285,10 +288,13 @@ mod tests {
         let none = BTreeMap::new();
         let mut leftovers = Leftovers::new();
         leftovers.add(0, (5, true), PACK, ());
-        leftovers.answers().send((5, None)).unwrap();
-        leftovers.count(1, &none, |_| None, |_| true);
-        assert!(!leftovers.is_any());
-        leftovers.add(1, (5, true), PACK, ());
+        assert_eq!(leftovers.count(0, &none, |_| None, |_| true).len(), 1);
+        assert!(
+            leftovers
+                .count(ASK_EVERY, &none, |_| None, |_| true)
+                .is_empty()
+        );
+        assert!(leftovers.is_any());
         leftovers.count(LONGEST_ASKING + 2, &none, |_| None, |_| true);
         assert!(!leftovers.is_any());
     }

@@ -351,8 +351,11 @@ impl Session {
                 Ok(proved) => proved,
                 // The driver is busy.
                 Err(NoAnswer::Passing) => return self.page.wake(),
+                // Or it keeps its user's helper from answering. Until it does, others of the user are not asked for.
                 Err(NoAnswer::Kept) => {
-                    return self.set_channels(Channels::Not(NotSteered::Keeps));
+                    self.set_channels(Channels::Not(NotSteered::Keeps));
+                    std::thread::sleep(Duration::from_nanos(LONGEST_REST.unsigned_abs()));
+                    return self.page.wake();
                 }
             };
             self.set_channels(channels);
@@ -372,6 +375,11 @@ impl Session {
     /// Its place in a pack.
     pub(super) fn pack(&self) -> Option<&PackMember> {
         self.pack.as_ref()
+    }
+
+    /// Whether it may have work, as far as it has told. One that never told anything may not have heard that it has a seat.
+    pub(super) fn may_have_work(&self) -> bool {
+        self.page.wants_gpu() || self.page.version() == 0
     }
 
     /// Whether it has told of channels that were not proven yet.

@@ -216,3 +216,15 @@ fn the_supervisor_of_a_pack_hears_of_channels_before_the_driver_has_proved_them(
     // The driver says of none that it is its own.
     assert_eq!(session.known_count(), 0);
 }
+
+#[test]
+fn who_has_told_nothing_yet_may_have_work() {
+    let (session, map) = session();
+    assert!(session.may_have_work());
+    tell(&map, -1, 0);
+    assert!(!session.may_have_work());
+    // SAFETY: mapped as long as `map` lives, and sealed.
+    let seat = unsafe { Seat::at(map.as_ptr()) }.unwrap();
+    seat.wants_gpu().store(1, SeqCst);
+    assert!(session.may_have_work());
+}

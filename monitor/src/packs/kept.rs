@@ -25,6 +25,10 @@ const ALONE: Duration = Duration::from_secs(2);
 /// The same at most, if the daemon does not say earlier that they have had their time.
 const LONGEST: Duration = Duration::from_secs(20);
 
+/// To close the file of control of a client without work takes some 20 ms, and longer where the driver is busy. It takes 2 s if the client
+/// has work and its channels are not disabled.
+const WITH_WORK: Duration = Duration::from_secs(1);
+
 /// A thread that closes files calls nothing deep.
 const STACK: usize = 64 << 10;
 
@@ -157,6 +161,12 @@ impl Kept {
         self.let_go(uses.into_iter().map(|uses| !uses), disable);
     }
 
+    /// The same for the program that a process was before it became the one that it is.
+    pub(super) fn let_former_go(&mut self, number: u32, disable: impl FnOnce(&[Left<'_>])) {
+        let is_it: Vec<bool> = self.clients.iter().map(|it| it.number == number).collect();
+        self.let_go(is_it.into_iter(), disable);
+    }
+
     fn close(&mut self, ended: Vec<Client>) {
         for client in ended {
             let Client {
@@ -178,12 +188,16 @@ impl Kept {
             let close = move || {
                 let Files { control, unified } = files;
                 let alone = closes.lock().unwrap_or_else(PoisonError::into_inner);
+                let begun = Instant::now();
                 drop(control);
+                let has_work = has_told || begun.elapsed() > WITH_WORK;
                 drop(alone);
                 let _ = off.set(Instant::now());
                 thread::sleep(BEFORE_UNIFIED);
-                // Nothing is ever sent.
-                let _ = kept.recv();
+                if has_work {
+                    // Nothing is ever sent.
+                    let _ = kept.recv();
+                }
                 drop(unified);
                 drop(charged);
                 drop(open);
@@ -191,9 +205,7 @@ impl Kept {
             // Each waits by itself: the driver may take its time.
             let thread = thread::Builder::new().stack_size(STACK);
             match thread.spawn(close) {
-                // Who told of no channel had no work.
-                Ok(_) if has_told => self.ended.push(ended),
-                Ok(_) => {}
+                Ok(_) => self.ended.push(ended),
                 Err(error) => {
                     warn!("the files of process {number} were closed at once: {error}");
                 }
@@ -365,5 +377,34 @@ mod tests {
         wait_for(&mut control);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn who_becomes_a_client_anew_is_let_go_as_it_was() {
+        let mut kept = Kept::default();
+        let mut ends = Vec::new();
+        for number in [1, 2] {
+            let (files, charge, [control, ..]) = files();
+            let process = files.unified[0].try_clone().unwrap();
+            kept.keep((number, process), Some((7, charge)), files);
+            ends.push(control);
+        }
+        kept.let_former_go(3, |_| panic!("it was none"));
+        kept.let_former_go(2, |_| panic!("its channels are not known"));
+        wait_for(&mut ends[1]);
+        assert!(kept.has(1) && !kept.has(2));
+    }
+
+    #[test]
+    fn the_file_of_unified_memory_of_one_that_told_nothing_waits_only_for_work() {
+        let mut kept = Kept::default();
+        let (files, charge, [_, mut unified, _]) = files();
+        let process = files.unified[0].try_clone().unwrap();
+        kept.keep((1, process), Some((7, charge)), files);
+        let begun = Instant::now();
+        kept.let_go([true].into_iter(), |_| panic!("its channels are not known"));
+        wait_for(&mut unified);
+        assert!(begun.elapsed() < ALONE);
+        wait_until(|| kept.is_off(1));
     }
 }

@@ -300,6 +300,9 @@ impl Supervisor {
     }
 
     fn enter(&mut self, number: u32) -> Answer {
+        let device = &mut self.device;
+        self.kept
+            .let_former_go(number, |left: &[Left<'_>]| device.disable(left));
         if self.state != State::Serves {
             return Answer::Faulted;
         }

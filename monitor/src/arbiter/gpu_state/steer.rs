@@ -187,6 +187,8 @@ impl GpuState {
         let at_work = self.sessions.values().filter(|it| has_worked(it.pid));
         at_work.for_each(|session| session.note_work());
         let held = self.sessions.values().zip(&seats);
+        // The log names one client of a pack for all, also for one that has no seat.
+        let held = held.filter(|(session, _)| session.pack().is_none());
         for (session, _) in held.filter(|(_, seat)| seat.is_surely_held) {
             let resident = stays.get(&session.pid).map_or(0, |it| it.resident);
             session.note_stay_while_held(resident);
