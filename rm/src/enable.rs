@@ -6,10 +6,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Channel, Error, ErrorKind};
+use crate::call::{Error, ErrorKind, Handle};
 
 /// How many channels one call can name.
 pub(crate) const MOST_CHANNELS: usize = 64;
+
+/// A channel of some process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Channel {
+    /// The driver's client that made it.
+    pub client: Handle,
+    /// Its own handle.
+    pub handle: Handle,
+}
 
 /// Channels that are not as they should be.
 #[derive(Debug, Default)]

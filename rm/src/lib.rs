@@ -24,7 +24,7 @@ mod switch;
 
 pub use call::{Error, ErrorKind, Handle};
 pub use clock::now;
-pub use enable::Untaken;
+pub use enable::{Channel, Untaken};
 pub use files::{Files, files_of, has_control};
 pub use group::{Group, is_made_by, set_time_slice, time_slice};
 pub use switch::{Reading, Switch};
@@ -35,15 +35,6 @@ use std::os::fd::OwnedFd;
 use call::{Allocation, Control, OLDEST, allocate, control, open};
 use enable::{Enabling, MOST_CHANNELS};
 use log::Log;
-
-/// A channel of some process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Channel {
-    /// The driver's client that made it.
-    pub client: Handle,
-    /// Its own handle.
-    pub handle: Handle,
-}
 
 /// How many GPUs a node may have.
 const MOST_GPUS: u32 = 32;
