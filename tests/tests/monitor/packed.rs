@@ -11,6 +11,7 @@ use crate::compute::stand::has_share;
 
 on_each_slurm!(
     programs_of_a_pack_run_together_and_end_alone,
+    many_programs_of_a_pack_end_at_the_same_moment,
     busy_programs_of_several_users_have_turns,
 );
 
@@ -38,15 +39,22 @@ impl<'a> Stand<'a> {
 
     /// Starts a job with a program that always has work, in kernels of so many milliseconds. Its number.
     fn start(&self, user: &str, kernels: u32) -> Result<u32> {
+        Ok(self.start_several(user, kernels, 1)?[0])
+    }
+
+    /// The same with so many of them.
+    fn start_several(&self, user: &str, kernels: u32, count: usize) -> Result<Vec<u32>> {
         let script = format!(
-            "cd {FOLDER}; exec 2>&1\n./paced {kernels}000000 1000000 async & echo \"begun: $!\"\nwait"
+            "cd {FOLDER}; exec 2>&1\nfor it in $(seq {count}); do\n\
+             ./paced {kernels}000000 1000000 async & echo \"begun: $!\"\ndone\nwait"
         );
         let of_user = self.cluster.user(user);
         let job = of_user.sbatch(&["--account=physics", "--gres", QUARTER], &script)?;
-        self.cluster.wait_for("its program", || {
+        self.cluster.wait_for("its programs", || {
             let said = of_user.job_output(job)?;
-            let pid = said.lines().find_map(|it| it.strip_prefix("begun: "));
-            Ok(pid.map(str::parse).transpose()?)
+            let all = said.lines().filter_map(|it| it.strip_prefix("begun: "));
+            let all: Vec<u32> = all.map(str::parse).collect::<Result<_, _>>()?;
+            Ok((all.len() == count).then_some(all))
         })
     }
 
@@ -57,19 +65,28 @@ impl<'a> Stand<'a> {
 
     /// Ends it by these signals while it has work, and waits until nothing of it is left.
     fn end(&self, pid: u32, signals: &[&str]) -> Result<()> {
-        self.cluster.wait_until("its work", || {
-            let groups = self.driver.groups(0).into_iter();
-            let mut its = groups.filter(|it| it.own_pid == pid);
-            Ok(its.any(|group| self.driver.works(group)))
-        })?;
+        self.end_all(&[pid], signals)
+    }
+
+    /// The same with several at the same moment.
+    fn end_all(&self, pids: &[u32], signals: &[&str]) -> Result<()> {
+        for &pid in pids {
+            self.cluster.wait_until("its work", || {
+                let groups = self.driver.groups(0).into_iter();
+                let mut its = groups.filter(|it| it.own_pid == pid);
+                Ok(its.any(|group| self.driver.works(group)))
+            })?;
+        }
+        let pids_as_text: Vec<String> = pids.iter().map(u32::to_string).collect();
         for signal in signals {
-            let kill = ["kill", "-s", signal, &pid.to_string()];
+            let mut kill = vec!["kill", "-s", signal];
+            kill.extend(pids_as_text.iter().map(String::as_str));
             self.cluster.node(0).run_as_root(&kill)?.ok()?;
         }
         self.cluster.wait_until("the end of its memory", || {
             let known = self.driver.usage()?;
             let mut all = known.iter().flat_map(|it| &it.processes);
-            Ok(all.all(|it| it.own_pid != pid))
+            Ok(all.all(|it| !pids.contains(&it.own_pid)))
         })
     }
 }
@@ -125,6 +142,23 @@ fn programs_of_a_pack_run_together_and_end_alone(slurm: Slurm) -> Result<()> {
     let _next = daemon(node)?;
     for it in [one, other] {
         stand.has(it, 40.0, 80.0)?;
+    }
+    Ok(())
+}
+
+fn many_programs_of_a_pack_end_at_the_same_moment(slurm: Slurm) -> Result<()> {
+    let builder = packing_by(slurm, "user")?;
+    let cluster = builder.file(CONTROL, SERVER).start()?;
+    let stand = Stand::new(&cluster)?;
+    let _daemon = daemon(cluster.node(0))?;
+    // Beside another user, so that the pack is held now and then while they end.
+    let (stays, beside) = (stand.start("alice", 1)?, stand.start("bob", 1)?);
+    for _ in 0..3 {
+        let many = stand.start_several("alice", 60_000, 12)?;
+        stand.end_all(&many, &["KILL"])?;
+        // Their job is over, and its quarter with it.
+        stand.has(stays, 20.0, 30.0)?;
+        stand.has(beside, 20.0, 30.0)?;
     }
     Ok(())
 }
