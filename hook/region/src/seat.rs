@@ -206,10 +206,15 @@ impl Seat {
         self.process.pending_since.store(since, Ordering::SeqCst);
     }
 
+    /// When the process told last that it has work; 0 if it told that it has none.
+    pub fn has_work_since(&self) -> u64 {
+        self.process.pending_since.load(Ordering::SeqCst)
+    }
+
     /// For how long the process has had work in all.
     pub fn pending(&self, now: u64) -> u64 {
         let sum = self.process.pending.load(Ordering::SeqCst);
-        match self.process.pending_since.load(Ordering::SeqCst) {
+        match self.has_work_since() {
             0 => sum,
             since => sum.saturating_add(now.saturating_sub(since)),
         }

@@ -77,6 +77,11 @@ impl Page {
         self.seat().map_or(0, |seat| seat.pending(now))
     }
 
+    /// When it told last that it has work; 0 if it told that it has none.
+    pub(super) fn has_work_since(&self) -> u64 {
+        self.seat().map_or(0, Seat::has_work_since)
+    }
+
     /// How often the process told of its channels.
     pub(super) fn version(&self) -> u32 {
         self.seat().map_or(0, |seat| seat.version().load(SeqCst))

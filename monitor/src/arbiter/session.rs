@@ -382,6 +382,13 @@ impl Session {
         self.page.wants_gpu() || self.page.version() == 0
     }
 
+    /// Whether it tells of its work. One that has some does so every few milliseconds, unless it is stopped.
+    pub(super) fn tells_of_work(&self, now: Nanos) -> bool {
+        const STOPPED: u64 = 300_000_000;
+        let since = self.page.has_work_since();
+        since == 0 || now.unsigned_abs().saturating_sub(since) < STOPPED
+    }
+
     /// Whether it has told of channels that were not proven yet.
     pub(super) fn has_news(&self) -> bool {
         self.version.load(SeqCst) != self.page.version()

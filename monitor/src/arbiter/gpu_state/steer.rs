@@ -142,11 +142,12 @@ impl GpuState {
             has_new_slice: session.has_new_slice(),
         };
         let states: Vec<SeatState> = sessions.map(state).collect();
-        for (seat, state) in self.sessions.keys().zip(&states) {
-            let SeatState {
-                pending, wants_gpu, ..
-            } = *state;
-            self.tenancy.note_work(seat.job, pending, wants_gpu);
+        // Who is stopped has no turns, and does not pay for others.
+        for ((seat, session), state) in self.sessions.iter().zip(&states) {
+            if session.tells_of_work(now) {
+                self.tenancy
+                    .note_work(seat.job, state.pending, state.wants_gpu);
+            }
         }
         states
     }

@@ -161,7 +161,7 @@ fn gpu<const N: usize>(folder: &Path, groups: [(u32, &[u32]); N]) -> (Arc<Gpu>, 
 
 /// A process of a job that always has work, with the channel of its number. The log names the processes 1 and 2 alone.
 struct Client {
-    sat: Sat,
+    sat: Arc<Sat>,
     id: SeatId,
     channel: Channel,
 }
@@ -174,13 +174,31 @@ impl Client {
             _ => UNNAMED + number,
         };
         let (sat, id) = sit_as(gpu, admission, process, Version::Cap).unwrap();
+        let sat = Arc::new(sat);
         set_channels(gpu, id, vec![channel(number)]);
         sat.want();
+        let teller = Arc::downgrade(&sat);
+        thread::spawn(move || {
+            let mut told = now().unsigned_abs();
+            while let Some(sat) = teller.upgrade() {
+                if sat.seat().wants_gpu().load(SeqCst) == 1 {
+                    let now = now().unsigned_abs();
+                    sat.seat().tell_work(now, true, now - told);
+                    told = now;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
         Self {
             sat,
             id,
             channel: channel(number),
         }
+    }
+
+    /// Its process is stopped: it tells no more that it has work.
+    fn stop(&self) {
+        self.sat.seat().wants_gpu().store(2, SeqCst);
     }
 
     /// Its process ends, while it is held or not, and the pack's supervisor takes its work off the GPU.
@@ -306,8 +324,16 @@ fn jobs_of_several_users_are_told_of_turns_and_none_is_held_for_them() {
             waited = [0, 1].map(|at| waited[at] + u32::from(seen[at] == Pacing::Waits));
             thread::sleep(Duration::from_millis(1));
         }
-        gpu.end();
         assert_eq!(waited.map(|times| times > 50), [is_shared; 2], "{waited:?}");
+        // Who is stopped keeps nobody waiting.
+        all[0].stop();
+        wait_until("the other goes on", || {
+            (0..300).all(|_| {
+                thread::sleep(Duration::from_millis(1));
+                pacings()[1] != Pacing::Waits
+            })
+        });
+        gpu.end();
         assert!(device.told_since(0).iter().all(|it| it.is_on));
     }
 }
