@@ -2,6 +2,7 @@
 
 use super::steered::{Steered, channel, is_free, pid, set_channels, wait_until, why_not};
 use super::*;
+use crate::arbiter::NotSteered;
 use crate::arbiter::scheduler::{Device, Ended};
 use crate::packs::PackId;
 use crate::schedule::Nanos;
@@ -501,4 +502,44 @@ fn what_a_client_leaves_on_the_gpu_has_its_packs_time_to_end() {
     // Half of the time.
     let took = leftover_for(Mode::SOFT);
     assert!(took > Duration::from_millis(1500), "{took:?}");
+}
+
+#[test]
+fn what_is_left_of_a_pack_is_not_counted_by_the_next_of_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = gpu(folder.path(), [(pid(1), &[1, 3])]);
+    let start = |number| Client::start(&gpu, number, quarters(number, 1, Mode::SOFT, Some(PACK)));
+    let all = [1, 3].map(start);
+    wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
+    all[1].end(&gpu, &device, false);
+    // The other gives up its seat, as a process that asks anew does.
+    let mut state = gpu.state();
+    assert!(state.has_leftovers());
+    state.remove(all[0].id);
+    assert!(!state.has_leftovers());
+    drop(state);
+    gpu.end();
+}
+
+#[test]
+fn nobody_of_a_pack_is_blamed_for_a_client_without_a_seat() {
+    // Outside packs the log names each by itself.
+    for pack in [None, Some(PACK)] {
+        let folder = tempfile::tempdir().unwrap();
+        // Channel 9 has no seat.
+        let (gpu, _device) = gpu(folder.path(), [(pid(1), &[1, 9]), (pid(2), &[2])]);
+        let all = [(1, 1, Mode::HARD, pack), (2, 2, Mode::SOFT, None)];
+        let all = all.map(|(number, count, mode, pack)| {
+            Client::start(&gpu, number, quarters(number, count, mode, pack))
+        });
+        wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
+        let is_blamed = || why_not(&gpu, 1) == [Some(NotSteered::Runs)];
+        if pack.is_none() {
+            wait_until("it is blamed", is_blamed);
+        } else {
+            thread::sleep(Duration::from_secs(3));
+            assert!(!is_blamed());
+        }
+        gpu.end();
+    }
 }
