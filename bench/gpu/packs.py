@@ -82,7 +82,7 @@ class Packs:
         return started
 
     def job(self, part, user, gpu=0, mode="hard"):
-        """One that has the so-and-so-manieth part of a GPU."""
+        """One whose slice is one of so many equal parts of a GPU."""
         from node import Job
         return Job(self.node, next(self.numbers), 8 // part, 8, mode, user=user, gpus=str(gpu))
 
@@ -326,8 +326,7 @@ class Tally:
 
     def add(self, kind, seen):
         how, at_once, ms = kind
-        rounds = self.found.setdefault(f"{how}, {at_once} at a time, kernels of {ms} ms", [])
-        rounds.append(seen)
+        self.found.setdefault(f"{how}, {at_once} at a time, kernels of {ms} ms", []).append(seen)
 
 
 def went_on(programs):
@@ -407,6 +406,8 @@ def write_page(folder):
         lines += ["", f"## Clients that end with work queued{of('deaths')}", "", "Each GPU has packs of two users, and in each are two others that wait for each kernel of 20 us. Where two numbers stand together, they are the median and the most of all rounds.", ""]
         lines += ["| how | clients that ended | rounds | those in which one of the others ended, or stood still at the end | no kernel of one of them ended for, s | something was kept of those that ended for, s |", "| --- | --- | --- | --- | --- | --- |"]
         for how, rounds in found["deaths"].items():
+            # In some all were outside the pack, since its server had ended.
+            rounds = [one for one in rounds if one["deaths"]]
             still, kept = (sorted(round[what] for round in rounds) for what in ("stood still for s", "kept for s"))
             lines.append(f"| {how} | {sum(one['deaths'] for one in rounds)} | {len(rounds)} | {sum(len(one['others']) for one in rounds)} | {still[len(still) // 2]}, {still[-1]} | {kept[len(kept) // 2]}, {kept[-1]} |")
     if "again" in found:
