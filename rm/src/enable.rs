@@ -20,6 +20,9 @@ pub struct Channel {
     pub handle: Handle,
 }
 
+/// Gives the channels of processes that have ended by then.
+pub type Ended<'a> = &'a dyn Fn() -> BTreeSet<Channel>;
+
 /// Channels that are not as they should be.
 #[derive(Debug, Default)]
 pub struct Untaken {
@@ -43,10 +46,10 @@ impl Untaken {
     }
 }
 
-/// What lets channels run or holds them: the driver, which `tell` speaks to, and `ended`, which says whose processes have ended by now.
+/// Lets channels run or holds them, by the driver, which `tell` speaks to.
 pub(crate) struct Enabling<'a, T> {
     pub(crate) is_on: bool,
-    pub(crate) ended: &'a dyn Fn() -> BTreeSet<Channel>,
+    pub(crate) ended: Ended<'a>,
     pub(crate) tell: T,
     pub(crate) untaken: Untaken,
 }

@@ -24,12 +24,11 @@ mod switch;
 
 pub use call::{Error, ErrorKind, Handle};
 pub use clock::now;
-pub use enable::{Channel, Untaken};
+pub use enable::{Channel, Ended, Untaken};
 pub use files::{Files, files_of, has_control};
 pub use group::{Group, is_made_by, set_time_slice, time_slice};
 pub use switch::{Reading, Switch};
 
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use call::{Allocation, Control, OLDEST, allocate, control, open};
@@ -129,14 +128,9 @@ impl Gpu {
     }
 
     /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later. All channels are
-    /// as they should be but for those that it gives. `ended` is asked if one no longer exists: the channels of processes that have ended
-    /// by then, which need not be.
-    pub fn enable(
-        &self,
-        channels: &[Channel],
-        is_on: bool,
-        ended: &dyn Fn() -> BTreeSet<Channel>,
-    ) -> Untaken {
+    /// as they should be but for those that it gives. `ended` is asked if one no longer exists: those that it
+    /// gives need not be.
+    pub fn enable(&self, channels: &[Channel], is_on: bool, ended: Ended<'_>) -> Untaken {
         let enabling = Enabling {
             is_on,
             ended,

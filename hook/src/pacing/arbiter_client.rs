@@ -115,9 +115,8 @@ impl ArbiterClient {
             wake_arbiter(seat);
         }
         let heard = beat.max(self.silent_since.load(Ordering::Relaxed)).min(now);
-        if !is_gone(now.saturating_sub(heard), || {
-            os::is_listening(ARBITER_SOCKET)
-        }) {
+        let silent = now.saturating_sub(heard);
+        if !is_gone(silent, || os::is_listening(ARBITER_SOCKET)) {
             return;
         }
         // If the arbiter ever goes on, it must not wait for this process.

@@ -4,6 +4,8 @@
 mod packed;
 #[path = "gpu_tests/steered.rs"]
 mod steered;
+#[path = "gpu_tests/worked.rs"]
+mod worked;
 
 use super::*;
 use crate::packs::{PackId, PackMember, Packs};

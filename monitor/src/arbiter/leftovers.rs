@@ -122,10 +122,9 @@ impl<M: Clone> Leftovers<M> {
         let idle = idle.max(0);
         let tenants: BTreeSet<Job> = self.processes.values().map(|it| it.tenant).collect();
         self.absent.retain(|tenant, _| tenants.contains(tenant));
-        let mut times: BTreeMap<Job, Nanos> = BTreeMap::new();
         for tenant in tenants {
-            let absent = self.absent.entry(tenant).or_default();
             let had = had.get(&tenant).copied().unwrap_or(0);
+            let absent = self.absent.entry(tenant).or_default();
             let time = match had {
                 had if is_held(tenant) => had,
                 0 => {
@@ -138,11 +137,11 @@ impl<M: Clone> Leftovers<M> {
                     had + idle
                 }
             };
-            times.insert(tenant, time);
-        }
-        for one in self.processes.values_mut() {
-            if let Place::Off { left } = &mut one.place {
-                *left -= times.get(&one.tenant).copied().unwrap_or(0);
+            let its = self.processes.values_mut();
+            for one in its.filter(|it| it.tenant == tenant) {
+                if let Place::Off { left } = &mut one.place {
+                    *left -= time;
+                }
             }
         }
         self.take_answers(now);

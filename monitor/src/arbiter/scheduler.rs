@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
-use softmig_rm::{Channel, Error, ErrorKind, Reading, Switch, Untaken};
+use softmig_rm::{Channel, Ended, Error, ErrorKind, Reading, Switch, Untaken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -18,15 +18,12 @@ use super::switch_log::{Log, Stays};
 use crate::schedule::Nanos;
 use crate::schedule::interruptions::Amount;
 
-/// Gives the channels of processes that have ended by then.
-pub(super) type Ended<'a> = &'a dyn Fn() -> BTreeSet<Channel>;
-
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
     /// The log since the last call.
     fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error>;
 
-    /// Lets channels run or wait. `ended` gives those of processes that have ended by then, which may be left as they are.
+    /// Lets channels run or wait. Those that `ended` gives may be left as they are.
     fn enable(&self, channels: &[Channel], is_on: bool, ended: Ended<'_>) -> Untaken;
 }
 

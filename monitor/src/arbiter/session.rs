@@ -1,5 +1,7 @@
 //! A process's seat, as the arbiter has it.
 
+mod proving;
+
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{
@@ -8,10 +10,10 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use softmig_region::seat::{self, MOST_CHANNELS, Pacing};
+use softmig_region::seat::Pacing;
 use softmig_rm::Channel;
 
-use super::borrower::{Borrower, NoAnswer, Question};
+use super::borrower::Borrower;
 use super::clock::now;
 use super::page::Page;
 use super::rate_limit::RateLimit;
@@ -76,11 +78,6 @@ pub(super) struct Session {
     /// Its place in a pack, whose supervisor is told of its channels.
     pack: Option<PackMember>,
 }
-
-/// The longest time for which nothing is done for a process that told of more than its job has paid for.
-const LONGEST_REST: Nanos = 250_000_000;
-/// Channels are not proven more often than this.
-const PAUSE: Nanos = 20_000_000;
 
 /// The state of a process's channels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -313,60 +310,6 @@ impl Session {
         self.has_new_slice.swap(false, SeqCst)
     }
 
-    /// Proves its channels and sets the time slice of its groups, where that is due. Only the thread that listens here does
-    /// it: the driver is asked through the process's own files, which can take long.
-    pub(super) fn update_channels(&self) {
-        let version = self.page.version();
-        let is_new = self.version.load(SeqCst) != version;
-        let unproven = self.unproven.load(SeqCst);
-        let slice = if self.uses_gpu() {
-            self.slice.load(SeqCst)
-        } else {
-            0
-        };
-        let is_other = slice != 0 && slice != self.has_slice.load(SeqCst);
-        if is_new || unproven != 0 || is_other {
-            // It may change them as often as it likes.
-            let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
-            // Its first proof does not wait: until then it cannot be held.
-            let is_first = self.version.load(SeqCst) == 0;
-            let unpaid = if is_new && !is_first {
-                self.rate_limit.until_proof(now())
-            } else {
-                0
-            };
-            let rest = rest.max(unpaid.min(LONGEST_REST));
-            std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
-            // Until all groups have it.
-            self.has_slice.fetch_min(slice, SeqCst);
-            if unpaid > LONGEST_REST {
-                // What is held meanwhile can be proven. The page's version still is another one.
-                return self.page.wake();
-            }
-            // Its supervisor proves them itself, and has to know them if the process ends before the driver answers here.
-            if let (Some(member), true) = (&self.pack, is_new) {
-                member.note_channels(&self.page.channels().unwrap_or_default());
-            }
-            let (channels, is_set) = match self.prove(slice, is_new) {
-                Ok(proved) => proved,
-                // The driver is busy.
-                Err(NoAnswer::Passing) => return self.page.wake(),
-                // Or it keeps its user's helper from answering. Until it does, others of the user are not asked for.
-                Err(NoAnswer::Kept) => {
-                    self.set_channels(Channels::Not(NotSteered::Keeps));
-                    std::thread::sleep(Duration::from_nanos(LONGEST_REST.unsigned_abs()));
-                    return self.page.wake();
-                }
-            };
-            self.set_channels(channels);
-            let has = if is_set { slice } else { 0 };
-            self.has_slice.store(has, SeqCst);
-            self.version.store(version, SeqCst);
-            // Channels that were held since then are still to be proven.
-            let _ = (self.unproven).compare_exchange(unproven, 0, SeqCst, SeqCst);
-        }
-    }
-
     /// Whether the process has ended, as far as that is known.
     pub(super) fn has_ended(&self) -> bool {
         self.process.as_ref().is_some_and(has_ended)
@@ -439,86 +382,12 @@ impl Session {
         *self.channels() = channels;
     }
 
-    /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
-    /// process's own file. Sets this slice, unless it is 0, and tells whether no group has another. If it told of them anew, its job
-    /// pays.
-    fn prove(&self, slice: u64, is_new: bool) -> Result<(Channels, bool), NoAnswer> {
-        let not = |why| Ok((Channels::Not(why), true));
-        if self.is_unruly.load(SeqCst) {
-            return not(NotSteered::Runs);
-        }
-        let Some(process) = &self.process else {
-            // The rest was not told by it.
-            return Ok((Channels::from_own(self.known()), true));
-        };
-        /// Each call to the driver with such a channel fails, and the others are then told one by one.
-        const MOST_REFUSED: usize = 2 * MOST_CHANNELS;
-        if self.refused.load(SeqCst) > MOST_REFUSED {
-            return not(NotSteered::NotOwn);
-        }
-        let Some(mut told) = self.page.channels() else {
-            return not(NotSteered::TooMany);
-        };
-        if told.is_empty() {
-            return Ok((Channels::Unknown, true));
-        }
-        let group = |it: &seat::Channel| (it.file, it.client, it.group);
-        {
-            let mut elsewhere = self.elsewhere();
-            let all: BTreeSet<Channel> = told.iter().map(named).collect();
-            elsewhere.retain(|it| all.contains(it));
-            told.retain(|it| !elsewhere.contains(&named(it)));
-        }
-        // What was not its own is not asked for again.
-        if let Channels::Known(known) = &*self.channels()
-            && !is_new
-        {
-            told.retain(|it| known.contains(&named(it)));
-        }
-        let mut groups: Vec<_> = told.iter().map(group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        let question = Question {
-            pid: self.pid,
-            groups,
-            slice,
-        };
-        let answer = self.user.ask(process, &question)?;
-        if self.pack.is_some() && has_ended(process) {
-            // It has no file any more that could prove them. Until it is noted, they stay known as they are.
-            return Err(NoAnswer::Passing);
-        }
-        if is_new {
-            self.rate_limit.pay_for_proof(now(), question.groups.len());
-        }
-        if answer.is_new {
-            self.has_new_slice.store(true, SeqCst);
-        }
-        if answer.refusal.is_some() {
-            (*self.refusal()).clone_from(&answer.refusal);
-        }
-        if answer.is_busy {
-            return Err(NoAnswer::Passing);
-        }
-        let own = told.iter().filter(|it| answer.own.contains(&group(it)));
-        let own = Channels::from_own(own.map(named).collect());
-        Ok((own, !answer.is_unset))
-    }
-
     /// For how long it had work until now, since this was last asked.
     pub(super) fn new_pending(&self, now: Nanos) -> Nanos {
         let pending = self.page.pending(now.unsigned_abs());
         // A figure that was read while the process wrote may be less than before.
         let before = self.pending.fetch_max(pending, SeqCst);
         Nanos::try_from(pending.saturating_sub(before)).unwrap_or(0)
-    }
-}
-
-/// A channel as the driver knows it.
-fn named(told: &seat::Channel) -> Channel {
-    Channel {
-        client: told.client,
-        handle: told.handle,
     }
 }
 

@@ -2,11 +2,11 @@
 //! be done comes back.
 
 use softmig_policy::node::limits::{Mode, Share};
-use softmig_rm::Channel;
+use softmig_rm::{Channel, Ended};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::now;
-use super::scheduler::{Ended, Held, Scheduler};
+use super::scheduler::{Held, Scheduler};
 use super::switch_log::{CHANGING, Stays};
 use crate::packs::PackId;
 use crate::schedule::excess::{Excess, Use};

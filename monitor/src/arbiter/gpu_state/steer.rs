@@ -253,10 +253,10 @@ impl GpuState {
     /// Lets the channels wait of those jobs that are to, and no others.
     pub(super) fn hold(&mut self) {
         let sessions = self.sessions.iter();
-        let (over, sessions): (Vec<_>, Vec<_>) = sessions.partition(|(_, it)| is_over(it));
-        let over: Vec<_> = over.iter().flat_map(|(_, it)| it.known()).collect();
-        if !over.is_empty() {
-            self.scheduler.retire(&over);
+        let (left, sessions): (Vec<_>, Vec<_>) = sessions.partition(|(_, it)| has_left_pack(it));
+        let left: Vec<_> = left.iter().flat_map(|(_, it)| it.known()).collect();
+        if !left.is_empty() {
+            self.scheduler.retire(&left);
         }
         let (held, free): (Vec<_>, Vec<_>) = sessions
             .into_iter()
@@ -294,12 +294,12 @@ impl GpuState {
 }
 
 /// Whether a process of a pack has ended. Its channels are its supervisor's then, and not to run again.
-fn is_over(session: &Session) -> bool {
+fn has_left_pack(session: &Session) -> bool {
     session.pack().is_some() && session.has_ended()
 }
 
-/// The channels of those.
+/// The channels of those that have.
 fn ended(sessions: &BTreeMap<SeatId, Arc<Session>>) -> BTreeSet<Channel> {
-    let over = sessions.values().filter(|it| is_over(it));
-    over.flat_map(|it| it.known()).collect()
+    let left = sessions.values().filter(|it| has_left_pack(it));
+    left.flat_map(|it| it.known()).collect()
 }

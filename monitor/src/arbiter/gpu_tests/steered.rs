@@ -1,14 +1,14 @@
 //! Jobs on a GPU that is steered, and on GPUs that are not.
 
 use super::*;
-use crate::arbiter::scheduler::{Device, Ended};
+use crate::arbiter::scheduler::Device;
 use crate::arbiter::session::Channels;
 use crate::arbiter::settings::Proved;
 use crate::arbiter::{Client, GatedJob, GpuId, NotSteered, Sharing};
 use crate::schedule::Nanos;
 use rustix::io::Errno;
 use softmig_region::seat::{MOST_CHANNELS, Pacing};
-use softmig_rm::{Channel, Reading, Switch, Untaken};
+use softmig_rm::{Channel, Ended, Reading, Switch, Untaken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
