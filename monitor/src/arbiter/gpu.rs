@@ -1,25 +1,32 @@
 //! One GPU: its seats, a thread for each that waits until its process wakes it, and one for the clock.
+//!
+//! Who looks after the GPU may wait for the driver, for seconds where many processes end. The server and the seats' threads wait for
+//! nobody meanwhile: they leave what they know, and whoever has the state next takes it in.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use softmig_region::seat::Version;
 
 use super::alarm::{Alarm, Ring};
 use super::authorizer::{Admission, Authorizer};
 use super::clock::now;
-use super::gpu_state::{GpuState, Newcomer};
+use super::gpu_state::{Change, GpuState, POLL_EVERY};
 use super::other_gpus::{Node, OtherGpus};
 use super::page::Page;
+use super::rate_limit::RateLimit;
 use super::scheduler::Scheduler;
-use super::session::Session;
+use super::session::{Newcomer, Session};
 use super::settings::Standing;
 use super::steering::Unseated;
 use super::tenant::Account;
-use crate::schedule::{Job, SeatId};
+use crate::schedule::{Job, Nanos, SeatId};
 
 /// A thread that waits for a process calls nothing deep.
 const STACK: usize = 128 << 10;
@@ -28,8 +35,22 @@ const STACK: usize = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Gpu {
     state: Mutex<GpuState>,
+    news: Mutex<News>,
+    /// Whether its jobs were steered when that was last asked.
+    was_steered: AtomicBool,
     /// That of the thread that looks when it is time.
     alarm: Arc<Alarm>,
+}
+
+/// What `state` does not know yet.
+#[derive(Debug, Default)]
+struct News {
+    changes: Vec<Change>,
+    /// Until when seats have no listening thread.
+    unattended_until: Option<Nanos>,
+    last_seat: u64,
+    /// The limits of jobs, which all seats of a job share, also those that come later.
+    limits: BTreeMap<Job, Arc<RateLimit>>,
 }
 
 impl Gpu {
@@ -40,6 +61,8 @@ impl Gpu {
         let others = OtherGpus::join(node, &alarm);
         let gpu = Arc::new(Self {
             state: Mutex::new(GpuState::new(scheduler, others)),
+            news: Mutex::default(),
+            was_steered: AtomicBool::new(false),
             alarm,
         });
         let this = Arc::clone(&gpu);
@@ -52,7 +75,35 @@ impl Gpu {
 
     fn state(&self) -> MutexGuard<'_, GpuState> {
         // Nothing is left half done where a thread could have panicked.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tell_news(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same, unless another thread has it.
+    fn free_state(&self) -> Option<MutexGuard<'_, GpuState>> {
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(self.tell_news(state))
+    }
+
+    fn tell_news<'a>(&self, mut state: MutexGuard<'a, GpuState>) -> MutexGuard<'a, GpuState> {
+        let mut news = self.news();
+        let changes = std::mem::take(&mut news.changes);
+        let unattended_until = news.unattended_until.take();
+        drop(news);
+        for change in changes {
+            state.change(change);
+        }
+        if let Some(until) = unattended_until {
+            state.poll_soon(until);
+        }
+        state
+    }
+
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a process. Gives the file of its page.
@@ -62,7 +113,22 @@ impl Gpu {
         newcomer: Newcomer,
     ) -> io::Result<(SeatId, OwnedFd)> {
         let (page, file) = Page::new()?;
-        let (seat, session) = self.state().sit(admission, page, newcomer)?;
+        if newcomer.version == Version::Turns {
+            page.set_free_for_good(admission.share);
+        }
+        page.heartbeat(now());
+        let job = admission.job;
+        let mut news = self.news();
+        let limit = Arc::clone(news.limits.entry(job).or_default());
+        news.last_seat += 1;
+        let seat = SeatId {
+            job,
+            number: news.last_seat,
+        };
+        let session = Arc::new(Session::new(page, newcomer, limit));
+        let came = Change::Came(seat, Arc::clone(&session), admission);
+        news.changes.push(came);
+        drop(news);
         let this = Arc::clone(self);
         match spawn("seat", move || this.listen(seat, &session)) {
             Ok(_) => Ok((seat, file)),
@@ -73,21 +139,32 @@ impl Gpu {
         }
     }
 
-    /// See [`GpuState::is_steered`].
+    /// Whether jobs are steered, or can be from now on.
     pub(super) fn is_steered(&self) -> bool {
-        self.state().is_steered()
+        let mut state = match self.free_state() {
+            Some(state) => state,
+            // It was a moment ago.
+            None if self.was_steered.load(SeqCst) => return true,
+            None => self.state(),
+        };
+        let is_steered = state.is_steered();
+        self.was_steered.store(is_steered, SeqCst);
+        is_steered
     }
 
     /// A process has ended.
     pub(super) fn note_end(&self, seat: SeatId) {
-        self.state().note_end(seat);
-        self.look(seat);
+        self.note(Change::Ended(seat));
     }
 
     /// A process has given up its seat.
     pub(super) fn remove(&self, seat: SeatId) {
-        self.state().remove(seat);
-        self.look(seat);
+        self.note(Change::Left(seat));
+    }
+
+    fn note(&self, change: Change) {
+        self.news().changes.push(change);
+        self.alarm.ring_by(now());
     }
 
     /// The arbiter ends.
@@ -124,20 +201,31 @@ impl Gpu {
 
     /// See [`GpuState::forget`].
     pub(super) fn forget(&self, is_over: impl Fn(Job) -> bool) {
-        self.state().forget(is_over);
+        self.state().forget(&is_over);
+        let mut news = self.news();
+        news.limits
+            .retain(|&job, limit| !is_over(job) || Arc::strong_count(limit) > 1);
     }
 
-    /// Polls a seat and does what is to be done.
+    /// Polls a seat and does what is to be done, or lets the clock do it.
     fn look(&self, seat: SeatId) {
-        if let Some(due) = self.state().look(Some(seat)) {
+        let Some(mut state) = self.free_state() else {
+            return self.poll_soon(Duration::ZERO);
+        };
+        if let Some(due) = state.look(Some(seat)) {
             self.alarm.ring_by(due);
         }
     }
 
     /// Lets the clock poll a seat at which no thread listens for this time, and all others.
     fn poll_soon(&self, wait: Duration) {
-        let due = self.state().poll_soon(wait);
-        self.alarm.ring_by(due);
+        let now = now();
+        let wait = Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX);
+        let until = Some(now.saturating_add(wait));
+        let mut news = self.news();
+        news.unattended_until = news.unattended_until.max(until);
+        drop(news);
+        self.alarm.ring_by(now + POLL_EVERY);
     }
 
     /// Looks when it is time.

@@ -7,23 +7,14 @@
 mod steer;
 mod told;
 
-use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
-
-use softmig_region::seat::Version;
 
 use super::authorizer::Admission;
-use super::borrower::Borrower;
 use super::clock::now;
 use super::leftovers::Leftovers;
 use super::named::Named;
 use super::other_gpus::OtherGpus;
-use super::page::Page;
-use super::rate_limit::RateLimit;
 use super::scheduler::Scheduler;
 use super::session::Session;
 use super::settings::Standing;
@@ -37,7 +28,7 @@ use crate::schedule::{Book, Job, Nanos, SeatId};
 const HEARTBEAT: Nanos = 25_000_000;
 /// The interval at which all seats are polled while some have no listening thread, plus this much for each seat. To poll
 /// all of them, and to tell all of them what follows, takes a small part of that.
-const POLL_EVERY: Nanos = 1_000_000;
+pub(super) const POLL_EVERY: Nanos = 1_000_000;
 const POLL_EVERY_PER_SEAT: Nanos = 20_000;
 /// A GPU that no process has used for so long is let go.
 const UNUSED: Nanos = 300_000_000_000;
@@ -62,12 +53,9 @@ pub(super) struct GpuState {
     /// When a process was here last.
     used: Nanos,
     sessions: BTreeMap<SeatId, Arc<Session>>,
-    last_seat: u64,
     /// Processes of jobs with slices that have no seat, as they were seen last.
     unseated: BTreeMap<u32, Unseated>,
     pub(super) named: Named,
-    /// Those of jobs that are not over.
-    limits: BTreeMap<Job, Arc<RateLimit>>,
     /// Jobs with more channels than can be held.
     crowded: BTreeSet<Job>,
     book: Book,
@@ -82,17 +70,13 @@ pub(super) struct GpuState {
     pub(super) is_over: bool,
 }
 
-/// A process that comes.
-pub(super) struct Newcomer {
-    pub(super) pid: u32,
-    /// Where the kernel knows such files.
-    pub(super) process: Option<OwnedFd>,
-    /// What its library can do.
-    pub(super) version: Version,
-    /// The count of its user's seats.
-    pub(super) user: Arc<Borrower>,
-    /// Its place in a pack.
-    pub(super) pack: Option<PackMember>,
+/// What has happened to a process.
+#[derive(Debug)]
+pub(super) enum Change {
+    Came(SeatId, Arc<Session>, Admission),
+    Ended(SeatId),
+    /// It has given up its seat.
+    Left(SeatId),
 }
 
 impl GpuState {
@@ -108,10 +92,8 @@ impl GpuState {
             steered_from: 0,
             used: now(),
             sessions: BTreeMap::new(),
-            last_seat: 0,
             unseated: BTreeMap::new(),
             named: Named::default(),
-            limits: BTreeMap::new(),
             crowded: BTreeSet::new(),
             book: Book::default(),
             next: None,
@@ -122,53 +104,31 @@ impl GpuState {
         }
     }
 
-    /// Adds a process. One with an old library gets no seat where it is not steered: it would keep no cap there.
-    pub(super) fn sit(
-        &mut self,
-        admission: Admission,
-        page: Page,
-        newcomer: Newcomer,
-    ) -> io::Result<(SeatId, Arc<Session>)> {
-        let Admission {
-            job,
-            share,
-            mode,
-            pack: pack_id,
-            ..
-        } = admission;
-        if self.is_over {
-            return Err(io::ErrorKind::NotConnected.into());
+    /// Takes in what has happened, and what follows of it is done at the next look.
+    pub(super) fn change(&mut self, change: Change) {
+        match change {
+            Change::Came(seat, session, admission) => self.add(seat, session, &admission),
+            Change::Ended(seat) => self.note_end(seat),
+            Change::Left(seat) => self.remove(seat),
         }
-        let is_old = newcomer.version == Version::Turns;
-        if is_old {
-            if !self.is_steered() {
-                return Err(Errno::NOSYS.into());
+        self.next = Some(now());
+    }
+
+    /// Adds a process. One with an old library has no seat where it is not steered: it would keep no cap there.
+    fn add(&mut self, seat: SeatId, session: Arc<Session>, admission: &Admission) {
+        if self.is_over || session.is_old && !self.is_steered() {
+            return session.close();
+        }
+        let (job, own) = (seat.job, (admission.share, admission.mode));
+        let (tenant, (share, mode)) = match admission.pack {
+            Some(pack) => {
+                let (tenant, share, mode) = self.tenancy.join(pack, job, own);
+                (tenant, (share, mode))
             }
-            page.set_free_for_good(share);
-        }
-        page.heartbeat(now());
-        let Newcomer {
-            pid,
-            process,
-            user,
-            pack,
-            ..
-        } = newcomer;
-        let rate_limit = self.rate_limit(job);
-        let session = Session::new(page, pid, process, is_old, rate_limit, (user, pack));
-        let session = Arc::new(session);
-        let (tenant, share, mode) = match pack_id {
-            Some(pack) => self.tenancy.join(pack, job, (share, mode)),
-            None => (job, share, mode),
+            None => (job, own),
         };
         self.steering.add(tenant, share, mode);
-        self.last_seat += 1;
-        let seat = SeatId {
-            job,
-            number: self.last_seat,
-        };
-        self.sessions.insert(seat, Arc::clone(&session));
-        Ok((seat, session))
+        self.sessions.insert(seat, session);
     }
 
     /// Removes a process that has ended. Its pack's supervisor has disabled its channels, and they are not to run again.
@@ -234,7 +194,6 @@ impl GpuState {
         let is_here = |job| sessions.keys().any(|seat| seat.job == job);
         // `is_over` may not know a job yet that has just come.
         self.book.forget(|job| is_over(job) && !is_here(job));
-        self.limits.retain(|&job, _| !is_over(job) || is_here(job));
     }
 
     /// The processes of a tenant, with their seats.
@@ -248,11 +207,6 @@ impl GpuState {
         let sessions = self.sessions.iter();
         let own = sessions.filter(move |(seat, _)| seat.job == job);
         own.map(|(_, session)| session)
-    }
-
-    /// The limit of a job, whose seats share it, also those that come later.
-    fn rate_limit(&mut self, job: Job) -> Arc<RateLimit> {
-        Arc::clone(self.limits.entry(job).or_default())
     }
 
     /// Polls the seat whose process woke its thread, or all seats, and does what follows. Tells when to look again, if it is
@@ -283,15 +237,12 @@ impl GpuState {
         self.look(None)
     }
 
-    /// Notes that no thread listens at a seat for this time. Tells when the seat will be polled anyway.
-    pub(super) fn poll_soon(&mut self, wait: Duration) -> Nanos {
-        let now = now();
-        let wait = Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX);
-        self.unattended_until = self.unattended_until.max(now.saturating_add(wait));
-        let soon = self.soon(now);
+    /// Notes that no thread listens at some seats until then.
+    pub(super) fn poll_soon(&mut self, until: Nanos) {
+        self.unattended_until = self.unattended_until.max(until);
+        let soon = self.soon(now());
         self.heartbeat = self.heartbeat.into_iter().chain([soon]).min();
         self.next = self.next.into_iter().chain([soon]).min();
-        soon
     }
 
     /// The time to poll the seats without a listening thread.

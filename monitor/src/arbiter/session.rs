@@ -10,7 +10,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use softmig_region::seat::Pacing;
+use softmig_region::seat::{Pacing, Version};
 use softmig_rm::Channel;
 
 use super::borrower::Borrower;
@@ -22,6 +22,19 @@ use super::tenant::NotSteered;
 use crate::jobs::pidfd::has_ended;
 use crate::packs::PackMember;
 use crate::schedule::Nanos;
+
+/// A process that comes.
+pub(super) struct Newcomer {
+    pub(super) pid: u32,
+    /// Where the kernel knows such files.
+    pub(super) process: Option<OwnedFd>,
+    /// What its library can do.
+    pub(super) version: Version,
+    /// The count of its user's seats.
+    pub(super) user: Arc<Borrower>,
+    /// Its place in a pack.
+    pub(super) pack: Option<PackMember>,
+}
 
 /// A process's seat.
 #[derive(Debug)]
@@ -102,18 +115,11 @@ impl Channels {
 }
 
 impl Session {
-    pub(super) fn new(
-        page: Page,
-        pid: u32,
-        process: Option<OwnedFd>,
-        is_old: bool,
-        rate_limit: Arc<RateLimit>,
-        (user, pack): (Arc<Borrower>, Option<PackMember>),
-    ) -> Self {
+    pub(super) fn new(page: Page, newcomer: Newcomer, rate_limit: Arc<RateLimit>) -> Self {
         Self {
             page,
-            pid,
-            process,
+            pid: newcomer.pid,
+            process: newcomer.process,
             has_left: AtomicBool::new(false),
             is_unruly: AtomicBool::new(false),
             rate_limit,
@@ -135,10 +141,10 @@ impl Session {
             silent: AtomicI64::new(0),
             refusal: Mutex::default(),
             is_told: AtomicBool::new(false),
-            is_old,
+            is_old: newcomer.version == Version::Turns,
             pacing: AtomicU32::new(Pacing::OwnCap as u32),
-            user,
-            pack,
+            user: newcomer.user,
+            pack: newcomer.pack,
         }
     }
 

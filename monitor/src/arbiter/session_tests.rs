@@ -23,8 +23,14 @@ fn session() -> (Session, MmapRaw) {
 fn session_in(pack: Option<PackMember>) -> (Session, MmapRaw) {
     let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
     let (page, shared) = Page::new().unwrap();
-    let (pid, rate_limit, user) = (std::process::id(), Arc::default(), Arc::default());
-    let session = Session::new(page, pid, Some(process), false, rate_limit, (user, pack));
+    let newcomer = Newcomer {
+        pid: std::process::id(),
+        process: Some(process),
+        version: Version::Cap,
+        user: Arc::default(),
+        pack,
+    };
+    let session = Session::new(page, newcomer, Arc::default());
     (session, MmapRaw::map_raw(&shared).unwrap())
 }
 

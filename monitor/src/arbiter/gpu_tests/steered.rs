@@ -29,12 +29,15 @@ pub(super) struct Steered {
     takes: Arc<AtomicU32>,
     /// The driver's answers to the next calls that read the log.
     errors: Arc<Mutex<Vec<u32>>>,
+    /// Held while the driver answers nobody.
+    keeps: Arc<Mutex<()>>,
     /// Channels of another GPU, and how often each was to wait here.
     elsewhere: Arc<Mutex<BTreeMap<Channel, u32>>>,
 }
 
 impl Device for Steered {
     fn switches(&mut self, to: &mut Vec<Switch>) -> Result<Reading, softmig_rm::Error> {
+        drop(self.keeps.lock().unwrap());
         if let Some(status) = self.errors.lock().unwrap().pop() {
             return Err(softmig_rm::Error::Refused { command: 0, status });
         }
@@ -214,10 +217,9 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
     device.switch(pid(1), true);
     wait_until("it is ahead again", || device.waits(*first_channel));
     gpu.remove(*first_id);
-    assert!(
-        !device.waits(*first_channel),
-        "the next channel with its number runs"
-    );
+    wait_until("the next channel with its number runs", || {
+        !device.waits(*first_channel)
+    });
     wait_until("no channel is written down", || lists() == 0);
     gpu.end();
 }
@@ -460,8 +462,6 @@ fn an_old_library_launches_as_it_likes_where_it_is_steered() {
     device.errors.lock().unwrap().push(INVALID_STATE);
     wait_until("its seat is taken from it", || word(&old, 0) == 0);
     assert!(!device.waits(channel(1)));
-    let refused = sit(&gpu, 1, pid(1), Version::Turns).err().unwrap();
-    assert_eq!(refused.raw_os_error(), Some(Errno::NOSYS.raw_os_error()));
     gpu.end();
 }
 
@@ -474,9 +474,11 @@ fn gpu_that_is_not_steered() -> Arc<Gpu> {
 #[test]
 fn an_old_library_gets_no_seat_where_it_is_not_steered() {
     let gpu = gpu_that_is_not_steered();
-    let refused = sit(&gpu, 1, pid(1), Version::Turns).err().unwrap();
-    assert_eq!(refused.raw_os_error(), Some(Errno::NOSYS.raw_os_error()));
+    assert!(!gpu.is_steered());
+    // Steering has ended since that was asked.
+    let (old, _) = sit(&gpu, 1, pid(1), Version::Turns).unwrap();
     assert_eq!(gpu.account().tenants, []);
+    wait_until("its seat is taken from it", || word(&old, 0) == 0);
     gpu.end();
 }
 
@@ -495,6 +497,37 @@ fn on_a_gpu_that_cannot_be_steered_jobs_pay_what_they_tell() {
         gpu.account().sharing,
         Sharing::Caps(Some("it ran on".into()))
     );
+    gpu.end();
+}
+
+#[test]
+fn while_the_driver_keeps_the_arbiter_processes_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpu, device) = steered_gpu(folder.path());
+    let (first, id, _) = steered_job(&gpu, 1);
+    first.want();
+    wait_until("it is steered", || is_free(&first));
+    assert!(gpu.is_steered());
+    let keeps = device.keeps.lock().unwrap();
+    wait_until("it has the arbiter", || {
+        first.wake();
+        gpu.free_state().is_none()
+    });
+    let (second, second_id) = sit(&gpu, 2, pid(2), Version::Cap).unwrap();
+    second.want();
+    gpu.note_end(id);
+    assert!(gpu.is_steered());
+    assert!(gpu.free_state().is_none(), "none of them waited");
+    drop(keeps);
+    wait_until("one is there, and the other has gone", || {
+        let jobs = gpu.account().tenants.into_iter().map(|it| it.job);
+        jobs.eq([Job(2)])
+    });
+    gpu.state().session(second_id).page.heartbeat(0);
+    second.wake();
+    wait_until("it is polled", || {
+        second.seat().heartbeat().load(SeqCst) > 0
+    });
     gpu.end();
 }
 
