@@ -208,7 +208,7 @@ impl Message<'_> {
                 line.push(b"this process is not in its job's pack, and has the GPU in turns with it (");
                 match why {
                     Outside::Refused(Error(libc::ENOSYS)) => line.push(b"there is none to be had on this GPU"),
-                    Outside::Refused(Error(libc::EUSERS)) => line.push(b"it has as many processes as it may"),
+                    Outside::Refused(Error(libc::EUSERS | libc::EBUSY)) => line.push(b"it has as many processes as it may"),
                     Outside::Refused(Error::AGAIN) => line.push(b"its server takes too long"),
                     Outside::Refused(Error(libc::ENOENT | libc::ECONNREFUSED)) => line.push(b"softmig-monitor does not answer"),
                     Outside::Refused(error) => push_error(line, b"softmig-monitor answers error ", error.0),

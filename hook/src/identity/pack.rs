@@ -28,10 +28,12 @@ const VARIABLE: &CStr = c"CUDA_MPS_PIPE_DIRECTORY";
 
 /// The time for which a monitor is asked that may be starting the server.
 const PATIENCE_MS: u64 = 5000;
+/// The same where those have the places that have ended: for 20 s at most, and until that is seen.
+const PLACE_MS: u64 = 22_000;
 /// The same for one that is not there: as long as a restart of it takes.
 const RESTART_MS: u64 = 2000;
-/// The time for which it is asked to see to this process's end.
-const KEEP_MS: u64 = 3000;
+/// The time for which it is asked to see to this process's end. Where many others end meanwhile, the driver keeps the pack's supervisor.
+const KEEP_MS: u64 = 10_000;
 /// The longest that a thread waits for another that initializes CUDA. With many GPUs that takes seconds.
 const LONGEST_MS: u64 = 30_000;
 
@@ -246,6 +248,7 @@ fn patience(error: Error, listens: impl Fn() -> bool) -> u64 {
     match error {
         // The first is an older monitor's.
         Error(libc::EINVAL | libc::EACCES | libc::ENOSYS | libc::EUSERS | libc::EBADMSG) => 0,
+        Error(libc::EBUSY) => PLACE_MS,
         Error(libc::ENOENT | libc::ECONNREFUSED) if !listens() => RESTART_MS,
         // The monitor's own answer.
         Error::MISSING => 0,

@@ -176,4 +176,6 @@ fn a_monitor_that_says_no_is_not_asked_again() {
     for error in [libc::EAGAIN, libc::ECONNRESET, libc::EPERM] {
         assert_eq!(patience(Error(error), || true), PATIENCE_MS, "{error}");
     }
+    let places_are_free_soon = Error(libc::EBUSY);
+    assert_eq!(patience(places_are_free_soon, || true), PLACE_MS);
 }

@@ -32,8 +32,18 @@ const WITH_WORK: Duration = Duration::from_secs(1);
 /// A thread that closes files calls nothing deep.
 const STACK: usize = 64 << 10;
 
-/// How many clients a server has at most. NVIDIA's takes 48 contexts, and a client may have several.
-pub(super) const MOST_CLIENTS: usize = 40;
+/// How many clients a server has at most. NVIDIA's takes 48 contexts, and a client may have several. One that has ended counts until
+/// its files are closed: new ones have no context meanwhile, where there are many of these.
+const MOST_CLIENTS: usize = 40;
+
+/// Whether there is a place for one more client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Free,
+    /// When the files of some are closed that have ended.
+    Soon,
+    None,
+}
 
 /// The clients whose files are open here.
 #[derive(Debug, Default)]
@@ -82,6 +92,17 @@ impl Kept {
     /// How many there are, those included whose files are being closed.
     pub(super) fn count(&self) -> usize {
         self.clients.len() + Arc::strong_count(&self.open) - 1
+    }
+
+    /// Whether there is a place for one more beside those that are coming.
+    pub(super) fn room(&self, coming: usize) -> Room {
+        if self.count() + coming < MOST_CLIENTS {
+            Room::Free
+        } else if self.clients.len() + coming < MOST_CLIENTS {
+            Room::Soon
+        } else {
+            Room::None
+        }
     }
 
     pub(super) fn has(&self, number: u32) -> bool {
@@ -328,6 +349,19 @@ mod tests {
         }
         kept.let_go(std::iter::repeat_n(true, count as usize), |_| {});
         ends
+    }
+
+    #[test]
+    fn those_have_a_place_who_have_ended_until_their_files_are_closed() {
+        let mut kept = Kept::default();
+        let most = u32::try_from(MOST_CLIENTS).unwrap();
+        assert_eq!(kept.room(MOST_CLIENTS - 1), Room::Free);
+        assert_eq!(kept.room(MOST_CLIENTS), Room::None);
+        let _ends = end(&mut kept, most);
+        assert_eq!(kept.room(0), Room::Soon);
+        kept.let_go_of(1);
+        wait_until(|| kept.room(0) == Room::Free);
+        assert_eq!(kept.room(1), Room::Soon);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub(super) enum Answer {
     Yes,
     /// The server has as many clients as it may.
     Full,
+    /// It will have a place for this one when it is done with those that have ended.
+    Filled,
     /// The server is not there yet, or it is to be asked again.
     Soon,
     /// A client had a fault on the GPU, by which all others end: there must be another server.

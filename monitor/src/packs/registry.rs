@@ -73,7 +73,8 @@ impl Packs {
     /// reach the server. Gives the folder by which CUDA finds it.
     ///
     /// # Errors
-    /// `USERS` if the server has as many clients as it may, `NOSYS` if there is none to be had, `AGAIN` if it takes long.
+    /// `USERS` if the server has as many clients as it may, `BUSY` if some of these have ended and leave soon, `NOSYS` if there is none to
+    /// be had, `AGAIN` if it takes long.
     pub fn enter(
         &self,
         key: &Key,
@@ -97,6 +98,7 @@ impl Packs {
                     return Ok(folder);
                 }
                 Ok(Answer::Full) => return Err(Errno::USERS),
+                Ok(Answer::Filled) => return Err(Errno::BUSY),
                 Ok(Answer::Soon) => {}
                 // It does not listen yet, or its program has failed, perhaps while it was asked.
                 Err(_) if has_started => {

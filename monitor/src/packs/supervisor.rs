@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 use crate::jobs::log;
 
 use super::device::Device;
-use super::kept::{Kept, Left, MOST_CLIENTS};
+use super::kept::{Kept, Left, Room};
 use super::question::{Answer, Question, SOCKET, answer, receive};
 
 /// NVIDIA's program that starts a server for the first client.
@@ -40,8 +40,8 @@ const ROUND: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
-/// How long who asked may take to become a client.
-const COMING: Duration = Duration::from_secs(10);
+/// How long who asked may take to become a client. The driver takes 0.2 s for each, one after the other (research/packs.md).
+const COMING: Duration = Duration::from_secs(60);
 /// How long who asks may take to say it.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long the server may take to end when it is told to.
@@ -310,17 +310,21 @@ impl Supervisor {
             return Answer::Soon;
         }
         let others = self.coming().keys().filter(|it| **it != number).count();
-        if self.kept.count() + others >= MOST_CLIENTS {
-            return Answer::Full;
+        match self.kept.room(others) {
+            Room::Free => {
+                self.coming.insert(number, Instant::now() + COMING);
+                Answer::Yes
+            }
+            Room::Soon => Answer::Filled,
+            Room::None => Answer::Full,
         }
-        self.coming.insert(number, Instant::now() + COMING);
-        Answer::Yes
     }
 
     /// Those that may still become clients.
     fn coming(&mut self) -> &BTreeMap<u32, Instant> {
         let now = Instant::now();
-        self.coming.retain(|_, until| *until > now);
+        let lives = |number: &u32| Path::new("/proc").join(number.to_string()).exists();
+        (self.coming).retain(|number, until| *until > now && lives(number));
         &self.coming
     }
 

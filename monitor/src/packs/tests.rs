@@ -7,11 +7,14 @@ use std::fs;
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 const GPU: &str = "GPU-07070707-0707-0707-0707-070707070707";
 const PACK: &str = "uid-2001";
+/// The numbers of processes that have ended begin here: Linux has none so large.
+const GONE: u32 = 1 << 22;
 /// What a supervisor of a test has for its folder.
 const FOLDER: &str = "TEST_PACK_FOLDER";
 
@@ -104,10 +107,10 @@ fn enter(packs: &Packs, process: u32) -> Result<String, Errno> {
 fn a_pack_has_one_server_which_its_user_alone_reaches() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let packs = packs(folder.path(), SERVER);
-    assert_eq!(enter(&packs, 1).as_deref(), Ok("uid-2001-1"));
-    assert_eq!(enter(&packs, 2).as_deref(), Ok("uid-2001-1"));
+    assert_eq!(enter(&packs, GONE + 1).as_deref(), Ok("uid-2001-1"));
+    assert_eq!(enter(&packs, GONE + 2).as_deref(), Ok("uid-2001-1"));
     let other = packs
-        .enter(&key("uid-2002"), 3, || Ok([2002].into()))
+        .enter(&key("uid-2002"), GONE + 3, || Ok([2002].into()))
         .unwrap();
     assert!(other.ends_with("uid-2002-1"));
     // What the mode shows as the group's is the access list's.
@@ -117,14 +120,14 @@ fn a_pack_has_one_server_which_its_user_alone_reaches() {
     assert_eq!(mode(&other.join("supervisor")), 0o600);
     // Its jobs go on: so does it.
     packs.round(|its| Ok((*its == key(PACK)).then_some(2001).into_iter().collect()));
-    assert_eq!(enter(&packs, 4).as_deref(), Ok("uid-2001-1"));
+    assert_eq!(enter(&packs, GONE + 4).as_deref(), Ok("uid-2001-1"));
     let end = Instant::now() + Duration::from_secs(20);
     while fs::read_dir(&packs.gpu).unwrap().next().is_some() {
         packs.round(|_| Ok([].into()));
         assert!(Instant::now() < end, "they do not end");
         thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(enter(&packs, 5).as_deref(), Ok("uid-2001-1"), "anew");
+    assert_eq!(enter(&packs, GONE + 5).as_deref(), Ok("uid-2001-1"), "anew");
 }
 
 #[test]
@@ -141,12 +144,12 @@ fn the_next_daemon_goes_on_with_the_servers_that_are_there() {
 fn after_a_fault_there_is_another_server() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let packs = packs(folder.path(), SERVER);
-    assert_eq!(enter(&packs, 1).as_deref(), Ok("uid-2001-1"));
+    assert_eq!(enter(&packs, GONE + 1).as_deref(), Ok("uid-2001-1"));
     let first = packs.gpu.join("uid-2001-1");
     let line = "[Server 7] Client {PID: 4000000, Context: 1} encountered a fatal GPU error.\n";
     fs::write(first.join("said"), line).unwrap();
     let end = Instant::now() + Duration::from_secs(20);
-    while enter(&packs, 2).as_deref() != Ok("uid-2001-2") {
+    while enter(&packs, GONE + 2).as_deref() != Ok("uid-2001-2") {
         assert!(Instant::now() < end, "the same server still");
         thread::sleep(Duration::from_millis(20));
     }
@@ -158,22 +161,31 @@ fn after_a_fault_there_is_another_server() {
 fn a_server_takes_no_more_clients_than_it_can() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let packs = packs(folder.path(), SERVER);
-    for process in 0..40 {
+    let start = |_| Command::new("sleep").arg("600").spawn().unwrap();
+    let mut processes: Vec<Child> = (0..41).map(start).collect();
+    let numbers: Vec<u32> = processes.iter().map(Child::id).collect();
+    let (last, first) = numbers.split_last().unwrap();
+    for &process in first {
         assert_eq!(enter(&packs, process).as_deref(), Ok("uid-2001-1"));
     }
-    assert_eq!(enter(&packs, 40), Err(Errno::USERS));
-    assert_eq!(
-        enter(&packs, 7).as_deref(),
-        Ok("uid-2001-1"),
-        "it asks again"
-    );
+    assert_eq!(enter(&packs, *last), Err(Errno::USERS));
+    let again = enter(&packs, first[7]);
+    assert_eq!(again.as_deref(), Ok("uid-2001-1"), "it asks again");
+    let end = |process: &mut Child| {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    };
+    end(&mut processes[3]);
+    let after_one = enter(&packs, *last);
+    assert_eq!(after_one.as_deref(), Ok("uid-2001-1"), "one has ended");
+    processes.iter_mut().for_each(end);
 }
 
 #[test]
 fn without_the_control_program_there_is_no_server_and_it_is_not_tried_again_at_once() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let packs = packs(folder.path(), "");
-    assert_eq!(enter(&packs, 1), Err(Errno::NOSYS));
+    assert_eq!(enter(&packs, GONE + 1), Err(Errno::NOSYS));
     let begun = Instant::now();
     for process in 0..1000 {
         assert_eq!(enter(&packs, process), Err(Errno::NOSYS));
@@ -195,7 +207,7 @@ fn those_reach_a_server_who_have_jobs_in_its_pack_now() {
     let pack = PackId::Account(7).folder();
     let enter = |users: &[u32]| {
         let users = || Ok(users.iter().copied().collect());
-        let entered = packs.enter(&key(&pack), 1, users).unwrap();
+        let entered = packs.enter(&key(&pack), GONE + 1, users).unwrap();
         let mut list = [0_u8; 256];
         let name = "system.posix_acl_access";
         let length = rustix::fs::getxattr(&entered, name, &mut list[..]).unwrap();
