@@ -99,6 +99,8 @@ class Packs:
         with contextlib.ExitStack() as at_end:
             for one in self.bare(new, at_end):
                 self.found["whole"][one.name] = window([one], self.options.seconds * 0.7, 0.5)[0]["pace"]
+        # CuPy keeps its kernels for their user alone.
+        subprocess.run(["chmod", "-R", "a+rwX", self.stage.cache], check=True)
         self.keep("whole", self.found["whole"])
 
     def mix(self, number):
@@ -389,7 +391,7 @@ def write_page(folder):
         return "" if revision == found["revision"] else f" (softmig of {revision})"
 
     for name in sorted(name for name in found if name.startswith("mix ")):
-        lines += table(f"{len(found[name]['pack'])} programs in equal slices", found[name])
+        lines += table(f"{len(found[name]['pack'])} programs in equal slices, {name}{of(name)}", found[name])
     if "quarters" in found:
         lines += table("Four programs whose kernels have a quarter of each processor's threads", found["quarters"])
     if "shares" in found:
@@ -402,13 +404,13 @@ def write_page(folder):
         where = f" ({other['machine']}, softmig of {other['revision']})"
         lines += ["", f"## A program that waits for each kernel of 20 us{where}", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
         lines.append(f"| {other['mps']} | {other['slices']} | {other['pack']} |")
-    if "deaths" in found:
-        lines += ["", f"## Clients that end with work queued{of('deaths')}", "", "Each GPU has packs of two users, and in each are two others that wait for each kernel of 20 us. Where two numbers stand together, they are the median and the most of all rounds.", ""]
+    for name in sorted(name for name in found if name.startswith("deaths")):
+        lines += ["", f"## Clients that end with work queued{of(name)}", "", "Each GPU has packs of two users, and in each are two others that wait for each kernel of 20 us. Where two numbers stand together, they are the median and the most of all rounds.", ""]
         lines += ["| how | clients that ended | rounds | those in which one of the others ended, or stood still at the end | no kernel of one of them ended for, s | something was kept of those that ended for, s |", "| --- | --- | --- | --- | --- | --- |"]
-        for how, rounds in found["deaths"].items():
-            # In some all were outside the pack, since its server had ended.
+        for how, rounds in found[name].items():
+            # In some all were outside the pack.
             rounds = [one for one in rounds if one["deaths"]]
-            still, kept = (sorted(round[what] for round in rounds) for what in ("stood still for s", "kept for s"))
+            still, kept = (sorted(round.get(what, 0) for round in rounds) for what in ("stood still for s", "kept for s"))
             lines.append(f"| {how} | {sum(one['deaths'] for one in rounds)} | {len(rounds)} | {sum(len(one['others']) for one in rounds)} | {still[len(still) // 2]}, {still[-1]} | {kept[len(kept) // 2]}, {kept[-1]} |")
     if "again" in found:
         took = ", ".join(f"{one['seconds']} s" for one in found["again"])
