@@ -7,7 +7,7 @@
 //! The process says when it has work ([`Seat::wants_gpu`], [`Seat::tell_work`]), and which channels it has on the GPU's own
 //! scheduler ([`Seat::tell_channels`]). Then it wakes the arbiter ([`Seat::wakes`]). The arbiter says how the process is
 //! to launch ([`Seat::pacing`]): as it likes where its channels are steered, in turns with others of its pack, or by its job's cap,
-//! which it keeps itself.
+//! which it keeps itself. A process in a pack launches nothing on new channels until the arbiter has heard of them ([`Seat::heard`]).
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,6 +26,7 @@ struct Arbiter {
     old: ForOldLibraries,
     heartbeat: AtomicU64,
     pacing: AtomicU32,
+    heard: AtomicU32,
 }
 
 /// A turn. Libraries that ask with [`Version::Turns`] launch only while they have one.
@@ -181,6 +182,11 @@ impl Seat {
         &self.process.version
     }
 
+    /// Up to which version the arbiter has heard of the channels, and told whoever sees to the process's end. The arbiter writes it.
+    pub fn heard(&self) -> &AtomicU32 {
+        &self.arbiter.heard
+    }
+
     /// The number of channels, and those of them that there is room for.
     pub fn channels(&self) -> (u32, impl Iterator<Item = Channel>) {
         let count = self.process.channels.load(Ordering::Relaxed);
@@ -225,6 +231,7 @@ const _: () = assert!(size_of::<Seat>() == Seat::SIZE);
 // Where old libraries have them.
 const _: () = assert!(offset_of!(Seat, arbiter.heartbeat) == 40);
 const _: () = assert!(offset_of!(Seat, arbiter.pacing) == 48);
+const _: () = assert!(offset_of!(Seat, arbiter.heard) == 52);
 const _: () = assert!(offset_of!(Seat, process.wakes) == 64);
 const _: () = assert!(offset_of!(Seat, process.version) == 100);
 const _: () = assert!(offset_of!(Seat, process.all) == 124);

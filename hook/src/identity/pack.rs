@@ -134,6 +134,12 @@ impl Pack {
     }
 }
 
+/// Whether the monitor sees to this process's end.
+pub(crate) fn is_kept() -> bool {
+    let entry = ENTRY.of(os::process_id());
+    entry.is_some_and(|entry| entry.is_at(KEPT))
+}
+
 /// CUDA has answered this process with an error. If a fault on the GPU has ended the work of its pack, the user is told.
 #[cold]
 pub(crate) fn note_error(error: CUresult) {

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "maps the seat, which the arbiter shares")]
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_policy::node::identity::ProcessRules;
@@ -21,6 +21,8 @@ const SILENT_AFTER_NS: u64 = 50_000_000;
 /// An arbiter that listens and does not look for this long counts as gone. The driver keeps it waiting for a second while many processes
 /// end at the same moment (research/packs.md).
 const GONE_AFTER_NS: u64 = 3_000_000_000;
+/// How long a process in a pack waits until the arbiter has heard of its new channels.
+const HEARD_AFTER_NS: u64 = 1_000_000_000;
 /// Retry interval after a failed connection to the arbiter.
 const RECONNECT_AFTER_NS: u64 = 200_000_000;
 
@@ -37,9 +39,11 @@ pub(super) struct ArbiterClient {
     silent_since: AtomicU64,
     /// Where the last seat is mapped; null before the first.
     page: Kept<Seat>,
+    /// The version of this process's channels of which the arbiter did not hear in time.
+    unheard: AtomicU32,
 }
 
-zeroed! { ArbiterClient { seat, ask_at, backed_off, silent_since, page } }
+zeroed! { ArbiterClient { seat, ask_at, backed_off, silent_since, page, unheard } }
 
 impl ArbiterClient {
     #[inline]
@@ -86,6 +90,26 @@ impl ArbiterClient {
         if let Some(seat) = self.seat() {
             channels::tell(seat);
             wake_arbiter(seat);
+        }
+    }
+
+    /// Waits until the arbiter has heard of this process's channels, if it is in a pack: should it end with work of which nobody knows where
+    /// that is, the others of the pack stand still meanwhile (research/packs.md).
+    pub(super) fn wait_to_be_heard(&self, is_in_pack: impl FnOnce() -> bool) {
+        let Some(seat) = self.seat() else { return };
+        let version = seat.version().load(Ordering::Relaxed);
+        // Relaxed: counts and nothing else.
+        let is_heard = || seat.heard().load(Ordering::Relaxed) == version;
+        if is_heard() || self.unheard.load(Ordering::Relaxed) == version || !is_in_pack() {
+            return;
+        }
+        let start = os::nanoseconds();
+        while !is_heard() {
+            if os::nanoseconds().saturating_sub(start) >= HEARD_AFTER_NS {
+                self.unheard.store(version, Ordering::Relaxed);
+                return;
+            }
+            os::nap(100_000);
         }
     }
 
@@ -228,6 +252,30 @@ mod tests {
         assert!(keeps_its_arbiter(4, false));
         assert!(!keeps_its_arbiter(10, false));
         assert!(keeps_its_arbiter(100, true));
+    }
+
+    #[test]
+    fn a_process_in_a_pack_waits_until_its_channels_were_heard_of() {
+        let (client, _) = Fresh::<ArbiterClient>::zeroed().unwrap();
+        let client = client.leaked();
+        let seat = seat_of_test();
+        client.seat.keep(seat);
+        let heard_and_unheard = |is_in_pack| {
+            client.wait_to_be_heard(|| is_in_pack);
+            [seat.heard(), &client.unheard].map(|it| it.load(Ordering::Relaxed))
+        };
+        assert_eq!(heard_and_unheard(true), [0, 0], "it has told of none");
+        seat.tell_channels([].into_iter());
+        assert_eq!(heard_and_unheard(false), [0, 0]);
+        let hears = std::thread::spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            seat.heard().store(1, Ordering::Relaxed);
+        });
+        // Where the machine is too busy it gives up before.
+        assert!(matches!(heard_and_unheard(true), [1, 0] | [_, 1]));
+        hears.join().unwrap();
+        seat.tell_channels([].into_iter());
+        assert_eq!(heard_and_unheard(true), [1, 2], "an older arbiter");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::streams::{Capped, StreamSlot, Streams};
 use crate::driver::context::{self, are_several_contexts, in_context_of};
 use crate::driver::stream::{Stream, relaxed};
 use crate::identity::message::Message;
-use crate::identity::{gate, log};
+use crate::identity::{gate, log, pack};
 use crate::os::cells::{Kept, zeroed};
 use crate::os::{self, Errno};
 use cap::{Cap, Wait};
@@ -211,10 +211,11 @@ impl PacedGpu {
         self.cap.get()
     }
 
-    /// Asks the arbiter for a seat, unless there is one.
+    /// Asks the arbiter for a seat, unless there is one, and waits until it has heard of this process's channels.
     pub(super) fn take_seat(&self) {
         if let Some(cap) = self.cap() {
             self.arbiter.join(cap.uuid(), os::nanoseconds());
+            self.arbiter.wait_to_be_heard(pack::is_kept);
         }
     }
 

@@ -87,6 +87,13 @@ impl Page {
         self.seat().map_or(0, |seat| seat.version().load(SeqCst))
     }
 
+    /// Tells the process that its channels of this version were heard of.
+    pub(super) fn hear(&self, version: u32) {
+        if let Ok(seat) = self.seat() {
+            seat.heard().store(version, Relaxed);
+        }
+    }
+
     /// The channels that it tells of; `None` where they are too many.
     pub(super) fn channels(&self) -> Option<Vec<Channel>> {
         let (count, channels) = self.seat().ok()?.channels();

@@ -54,6 +54,8 @@ pub(super) struct Session {
     refused: AtomicUsize,
     /// The version of the page's channels that these are.
     version: AtomicU32,
+    /// The version that its pack's supervisor was told of last.
+    told: AtomicU32,
     /// Whether none of the channels that it told of was left when they were to be held.
     had_none: AtomicBool,
     /// Whether it was on the GPU, by the GPU's log.
@@ -127,6 +129,7 @@ impl Session {
             elsewhere: Mutex::default(),
             refused: AtomicUsize::new(0),
             version: AtomicU32::new(0),
+            told: AtomicU32::new(0),
             had_none: AtomicBool::new(false),
             has_worked: AtomicBool::new(false),
             slice: AtomicU64::new(0),

@@ -216,7 +216,11 @@ fn the_supervisor_of_a_pack_hears_of_channels_before_the_driver_has_proved_them(
     let pid = std::process::id();
     let (session, map) = session_in(Some(PackMember::new(packs.into(), key, pid)));
     tell(&map, -1, 2);
+    // SAFETY: mapped as long as `map` lives, and sealed.
+    let heard = unsafe { Seat::at(map.as_ptr()) }.unwrap().heard();
+    assert_eq!(heard.load(SeqCst), 0);
     session.update_channels();
+    assert_eq!(heard.load(SeqCst), 1);
     let all = format!(r#"{{"Channels":[{pid},[[3251634177,5,0],[3251634177,5,1]]]}}"#);
     assert_eq!(supervisor.join().unwrap(), all);
     // The driver says of none that it is its own.

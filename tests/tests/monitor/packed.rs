@@ -155,8 +155,6 @@ fn many_programs_of_a_pack_end_at_the_same_moment(slurm: Slurm) -> Result<()> {
     let (stays, beside) = (stand.start("alice", 1)?, stand.start("bob", 1)?);
     for _ in 0..3 {
         let many = stand.start_several("alice", 60_000, 12)?;
-        // Until then their supervisor knows their channels.
-        stand.has(many[11], 40.0, 60.0)?;
         stand.end_all(&many, &["KILL"])?;
         // Their job is over, and its quarter with it.
         stand.has(stays, 20.0, 30.0)?;

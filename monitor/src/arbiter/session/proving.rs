@@ -25,6 +25,7 @@ impl Session {
     pub(in crate::arbiter) fn update_channels(&self) {
         let version = self.page.version();
         let is_new = self.version.load(SeqCst) != version;
+        self.tell_supervisor(version);
         let unproven = self.unproven.load(SeqCst);
         let slice = if self.uses_gpu() {
             self.slice.load(SeqCst)
@@ -50,10 +51,6 @@ impl Session {
                 // What is held meanwhile can be proven. The page's version still is another one.
                 return self.page.wake();
             }
-            // Its supervisor proves them itself, and has to know them if the process ends before the driver answers here.
-            if let (Some(member), true) = (&self.pack, is_new) {
-                member.note_channels(&self.page.channels().unwrap_or_default());
-            }
             let (channels, is_set) = match self.prove(slice, is_new) {
                 Ok(proved) => proved,
                 // The driver is busy.
@@ -72,6 +69,18 @@ impl Session {
             // Channels that were held since then are still to be proven.
             let _ = (self.unproven).compare_exchange(unproven, 0, SeqCst, SeqCst);
         }
+    }
+
+    /// Tells the supervisor of its pack of its channels, which proves them itself, and has to know them if the process ends before the
+    /// driver answers here. The process waits for that with what it launches there.
+    fn tell_supervisor(&self, version: u32) {
+        if self.told.swap(version, SeqCst) == version {
+            return;
+        }
+        if let Some(member) = &self.pack {
+            member.note_channels(&self.page.channels().unwrap_or_default());
+        }
+        self.page.hear(version);
     }
 
     /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
