@@ -182,11 +182,40 @@ class Packs:
         return mortal
 
     def dying(self, job, count, ms=20, mib=64):
-        """So many of it in a job, with work queued and so much memory, and what each said first."""
-        command = job.command(self.mortal(), "device", "1", ms, mib)
-        with self.node.preloaded():
-            several = [subprocess.Popen(command, env=job.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
+        """So many of it in a job, or without one, with work queued and so much memory, and what each said first."""
+        command = [str(self.mortal()), "device", "1", str(ms), str(mib)]
+        preloaded, environment = contextlib.nullcontext(), None
+        if job:
+            command, preloaded, environment = job.command(*command), self.node.preloaded(), job.environment()
+        with preloaded:
+            several = [subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
             return several, [one.stdout.readline().strip() for one in several]
+
+    def starts(self):
+        """How long it takes until programs that start together have memory and have launched kernels, by each way."""
+        from node import PACKED, POLICY
+        found = {}
+        for subject in SUBJECTS:
+            with contextlib.ExitStack() as at_end:
+                job = None
+                if subject == "mps":
+                    at_end.enter_context(mps(self.work))
+                elif subject != "time-sliced":
+                    self.node.set_policy({"slices": POLICY, "pack": PACKED}[subject])
+                    job = self.job(4, OTHERS[0], 0, "soft")
+                    at_end.callback(job.end)
+                for count in (1, 4, 36):
+                    began = time.monotonic()
+                    several, said = self.dying(job, count, 1, 4)
+                    took = time.monotonic() - began
+                    if set(said) != {"up"}:
+                        raise RuntimeError(f"{subject}: {said}")
+                    found.setdefault(str(count), {})[subject] = round(took, 2)
+                    for one in several:
+                        one.communicate("exit\n", timeout=60)
+                    while job and job.has_left():
+                        time.sleep(0.05)
+        self.keep("starts", found)
 
     def again(self):
         """A program with most of its job's memory is killed in a kernel, and the next one of the job wants as much: when it has it."""
@@ -412,6 +441,10 @@ def write_page(folder):
             rounds = [one for one in rounds if one["deaths"]]
             still, kept = (sorted(round.get(what, 0) for round in rounds) for what in ("stood still for s", "kept for s"))
             lines.append(f"| {how} | {sum(one['deaths'] for one in rounds)} | {len(rounds)} | {sum(len(one['others']) for one in rounds)} | {still[len(still) // 2]}, {still[-1]} | {kept[len(kept) // 2]}, {kept[-1]} |")
+    if "starts" in found:
+        lines += ["", f"## Programs that start together{of('starts')}", "", "Seconds from the start of the first until all have memory and have launched a kernel.", ""]
+        lines += ["| programs | " + " | ".join(SUBJECTS) + " |", "| --- |" + " --- |" * len(SUBJECTS)]
+        lines += [f"| {count} | " + " | ".join(str(took[subject]) for subject in SUBJECTS) + " |" for count, took in found["starts"].items()]
     if "again" in found:
         took = ", ".join(f"{one['seconds']} s" for one in found["again"])
         lines += ["", f"## A program is killed in a kernel, and the next one of its job wants nine tenths of the job's memory{of('again')}", ""]
@@ -481,7 +514,7 @@ def main():
         node.start()
         packs = Packs(options, node, stage, work)
         packs.keep("proof", node.proved())
-        steps = [("again", packs.again), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters), ("account", packs.account)]
+        steps = [("starts", packs.starts), ("again", packs.again), ("faults", packs.faults), ("shares", packs.shares), ("quarters", packs.quarters), ("account", packs.account)]
         steps += [(f"mix {number}", lambda number=number: packs.mix(number)) for number in map(int, options.mixes.split(","))]
         steps += [("launch", packs.launch), ("deaths", packs.deaths)]
         for name, step in steps:
