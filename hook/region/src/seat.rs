@@ -7,7 +7,7 @@
 //! The process says when it has work ([`Seat::wants_gpu`], [`Seat::tell_work`]), and which channels it has on the GPU's own
 //! scheduler ([`Seat::tell_channels`]). Then it wakes the arbiter ([`Seat::wakes`]). The arbiter says how the process is
 //! to launch ([`Seat::pacing`]): as it likes where its channels are steered, in turns with others of its pack, or by its job's cap,
-//! which it keeps itself. A process in a pack launches nothing on new channels until the arbiter has heard of them ([`Seat::heard`]).
+//! which it keeps itself. A process in a pack that has made channels waits until the arbiter has heard of them ([`Seat::heard`]).
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -182,7 +182,7 @@ impl Seat {
         &self.process.version
     }
 
-    /// Up to which version the arbiter has heard of the channels, and told whoever sees to the process's end. The arbiter writes it.
+    /// Up to which version the arbiter has heard of the channels: its pack's supervisor knows them. The arbiter writes it.
     pub fn heard(&self) -> &AtomicU32 {
         &self.arbiter.heard
     }

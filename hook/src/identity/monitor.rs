@@ -4,8 +4,10 @@ use softmig_policy::node::paths::ARBITER_SOCKET;
 
 use crate::os::{self, Error, File};
 
-/// The time between two tries.
+/// The time between the first two tries, which becomes twice as long each time.
 const PAUSE_NS: u64 = 50_000_000;
+/// The longest: of many processes that ask.
+const LONGEST_PAUSE_NS: u64 = 800_000_000;
 
 /// Asks once. An answer begins with an errno; where that is 0, a file may be beside it.
 pub(crate) fn ask(question: &[u8], answer: &mut [u8]) -> Result<Option<File>, Error> {
@@ -27,14 +29,15 @@ pub(super) fn insist<T>(
     mut ask: impl FnMut() -> Result<T, Error>,
     patience: impl Fn(Error) -> u64,
 ) -> Result<T, Error> {
-    let start = os::milliseconds();
+    let (start, mut pause) = (os::milliseconds(), PAUSE_NS);
     loop {
         let answer = ask();
         let took = os::milliseconds().saturating_sub(start);
         match answer {
-            Err(error) if took < patience(error) => os::nap(PAUSE_NS),
+            Err(error) if took < patience(error) => os::nap(pause),
             _ => return answer,
         }
+        pause = pause.saturating_mul(2).min(LONGEST_PAUSE_NS);
     }
 }
 

@@ -34,8 +34,9 @@ const PLACE_MS: u64 = 22_000;
 const RESTART_MS: u64 = 2000;
 /// The time for which it is asked to see to this process's end. Where many others end meanwhile, the driver keeps the pack's supervisor.
 const KEEP_MS: u64 = 10_000;
-/// The longest that a thread waits for another that initializes CUDA. With many GPUs that takes seconds.
-const LONGEST_MS: u64 = 30_000;
+/// The longest that a thread waits for another that initializes CUDA. With many GPUs or programs that takes seconds, beside all of the
+/// above.
+const LONGEST_MS: u64 = 120_000;
 
 /// A server's folder.
 type Folder = Text<PACK_ANSWER>;

@@ -79,6 +79,7 @@ impl ArbiterClient {
         };
         self.backed_off.store(0, Ordering::Relaxed);
         self.page.keep(seat);
+        self.unheard.store(0, Ordering::Relaxed);
         self.silent_since.store(now, Ordering::Relaxed);
         self.seat.keep(seat);
         // Channels that are made from here on are told by the thread that makes them.
@@ -97,19 +98,27 @@ impl ArbiterClient {
     /// that is, the others of the pack stand still meanwhile (research/packs.md).
     pub(super) fn wait_to_be_heard(&self, is_in_pack: impl FnOnce() -> bool) {
         let Some(seat) = self.seat() else { return };
-        let version = seat.version().load(Ordering::Relaxed);
         // Relaxed: counts and nothing else.
-        let is_heard = || seat.heard().load(Ordering::Relaxed) == version;
-        if is_heard() || self.unheard.load(Ordering::Relaxed) == version || !is_in_pack() {
+        let version = || seat.version().load(Ordering::Relaxed);
+        let told = version();
+        let is_at = |heard: u32, told: u32| heard.wrapping_sub(told).cast_signed() >= 0;
+        // A new seat has come in the place of this one where fewer were told.
+        let is_over =
+            || is_at(seat.heard().load(Ordering::Relaxed), told) || !is_at(version(), told);
+        if is_over() || self.unheard.load(Ordering::Relaxed) == told || !is_in_pack() {
             return;
         }
-        let start = os::nanoseconds();
-        while !is_heard() {
-            if os::nanoseconds().saturating_sub(start) >= HEARD_AFTER_NS {
-                self.unheard.store(version, Ordering::Relaxed);
+        let (start, mut pause) = (os::nanoseconds(), 100_000);
+        while !is_over() {
+            let waited = os::nanoseconds().saturating_sub(start);
+            if waited >= HEARD_AFTER_NS
+                || waited >= SILENT_AFTER_NS && !os::is_listening(ARBITER_SOCKET)
+            {
+                self.unheard.store(told, Ordering::Relaxed);
                 return;
             }
-            os::nap(100_000);
+            os::nap(pause);
+            pause = u64::saturating_mul(pause, 2).min(20_000_000);
         }
     }
 
@@ -260,6 +269,7 @@ mod tests {
         let client = client.leaked();
         let seat = seat_of_test();
         client.seat.keep(seat);
+        // Nobody listens here, and that is soon seen.
         let heard_and_unheard = |is_in_pack| {
             client.wait_to_be_heard(|| is_in_pack);
             [seat.heard(), &client.unheard].map(|it| it.load(Ordering::Relaxed))
@@ -268,14 +278,16 @@ mod tests {
         seat.tell_channels([].into_iter());
         assert_eq!(heard_and_unheard(false), [0, 0]);
         let hears = std::thread::spawn(|| {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            seat.heard().store(1, Ordering::Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            // Those of the next were heard of at the same time.
+            seat.tell_channels([].into_iter());
+            seat.heard().store(2, Ordering::Relaxed);
         });
         // Where the machine is too busy it gives up before.
-        assert!(matches!(heard_and_unheard(true), [1, 0] | [_, 1]));
+        assert!(matches!(heard_and_unheard(true), [2, 0] | [_, 1]));
         hears.join().unwrap();
         seat.tell_channels([].into_iter());
-        assert_eq!(heard_and_unheard(true), [1, 2], "an older arbiter");
+        assert_eq!(heard_and_unheard(true), [2, 3], "it is gone");
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl PacedGpu {
                 self.arbiter.want(os::nanoseconds());
             }
             os::nap(time);
-            self.take_seat();
+            self.join();
             if wait.waits_for_others {
                 // Another thread of the program may capture just now.
                 relaxed(|| self.look_at_all(cap, os::nanoseconds()));
@@ -211,12 +211,17 @@ impl PacedGpu {
         self.cap.get()
     }
 
-    /// Asks the arbiter for a seat, unless there is one, and waits until it has heard of this process's channels.
-    pub(super) fn take_seat(&self) {
+    /// Asks the arbiter for a seat, unless there is one.
+    fn join(&self) {
         if let Some(cap) = self.cap() {
             self.arbiter.join(cap.uuid(), os::nanoseconds());
-            self.arbiter.wait_to_be_heard(pack::is_kept);
         }
+    }
+
+    /// The same before a launch: waits until the arbiter has heard of this process's channels.
+    pub(super) fn take_seat(&self) {
+        self.join();
+        self.arbiter.wait_to_be_heard(pack::is_kept);
     }
 
     /// Tells the arbiter of this process's channels.

@@ -3,7 +3,9 @@
 //! To look at a process's memory or its files may take as long as the process likes, so threads do that: as many for each job as it
 //! takes to keep its processes from waiting for each other. A job whose processes hold them up holds up its own alone.
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::warn;
@@ -66,8 +68,17 @@ fn lock(jobs: &Mutex<HashMap<Job, Queue>>) -> MutexGuard<'_, HashMap<Job, Queue>
 /// Answers a job's processes until none waits.
 fn serve(jobs: &Mutex<HashMap<Job, Queue>>, job: Job) {
     while let Some((connection, by)) = next(jobs, job) {
-        by(&connection);
+        // One that has gone may have asked again since, or given up.
+        if !has_gone(&connection) {
+            by(&connection);
+        }
     }
+}
+
+fn has_gone(connection: &Connection) -> bool {
+    let mut all = [PollFd::new(&connection.socket, PollFlags::empty())];
+    let told = poll(&mut all, Some(&Timespec::default()));
+    told.is_ok_and(|count| count > 0) && all.iter().any(|it| it.revents().contains(PollFlags::HUP))
 }
 
 fn next(jobs: &Mutex<HashMap<Job, Queue>>, job: Job) -> Option<(Connection, Answer)> {
@@ -101,6 +112,7 @@ mod tests {
     use softmig_region::seat::ANSWER;
     use std::os::fd::OwnedFd;
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
     use std::time::Duration;
 
     /// A client of that number, and its own end.
@@ -176,5 +188,30 @@ mod tests {
         let (connection, again) = client(2, &closer);
         admissions.ask(Job(7), connection, by());
         assert_eq!(answered(&again, 60_000), Some(0));
+    }
+
+    #[test]
+    fn who_has_gone_is_not_seen_to() {
+        let closer = Arc::new(Closer::new().unwrap());
+        let admissions = Admissions::default();
+        let served = Arc::new(AtomicU32::new(0));
+        let by = || -> Answer {
+            let served = Arc::clone(&served);
+            Box::new(move |connection| {
+                served.fetch_add(connection.client.pid, SeqCst);
+                answer(&connection.socket, Ok(None)).unwrap();
+            })
+        };
+        let ((gone, other), (half, its)) = (client(1, &closer), client(10, &closer));
+        drop(other);
+        admissions.ask(Job(7), gone, by());
+        // This one says no more, and waits.
+        rustix::net::shutdown(&its, rustix::net::Shutdown::Write).unwrap();
+        admissions.ask(Job(7), half, by());
+        assert_eq!(answered(&its, 60_000), Some(0));
+        let (last, its) = client(100, &closer);
+        admissions.ask(Job(7), last, by());
+        assert_eq!(answered(&its, 60_000), Some(0));
+        assert_eq!(served.load(SeqCst), 110);
     }
 }

@@ -41,8 +41,11 @@ impl Alarm {
 
     /// Rings at this time, unless it does so earlier.
     pub(super) fn ring_by(&self, time: Nanos) {
-        if self.set().due.is_none_or(|due| time < due) {
-            self.change(|set| set.due = Some(time));
+        let mut set = self.set();
+        if set.due.is_none_or(|due| time < due) {
+            set.due = Some(time);
+            drop(set);
+            self.changed.notify_all();
         }
     }
 

@@ -1,7 +1,7 @@
 //! One GPU: its seats, a thread for each that waits until its process wakes it, and one for the clock.
 //!
-//! Who looks after the GPU may wait for the driver, for seconds where many processes end. The server and the seats' threads wait for
-//! nobody meanwhile: they leave what they know, and whoever has the state next takes it in.
+//! Who looks after the GPU has its state, and may wait for the driver, for seconds where many processes end. The server waits for nobody
+//! meanwhile, and no other seat's thread does: they leave what they know, and whoever has the state next takes it in.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use softmig_region::seat::Version;
 use super::alarm::{Alarm, Ring};
 use super::authorizer::{Admission, Authorizer};
 use super::clock::now;
-use super::gpu_state::{Change, GpuState, POLL_EVERY};
+use super::gpu_state::{Change, GpuState};
 use super::other_gpus::{Node, OtherGpus};
 use super::page::Page;
 use super::rate_limit::RateLimit;
@@ -36,7 +36,7 @@ const STACK: usize = 128 << 10;
 pub(super) struct Gpu {
     state: Mutex<GpuState>,
     news: Mutex<News>,
-    /// Whether its jobs were steered when that was last asked.
+    /// Whether its jobs were steered when somebody had the state last.
     was_steered: AtomicBool,
     /// That of the thread that looks when it is time.
     alarm: Arc<Alarm>,
@@ -99,6 +99,7 @@ impl Gpu {
         if let Some(until) = unattended_until {
             state.poll_soon(until);
         }
+        self.was_steered.store(state.was_steered(), SeqCst);
         state
     }
 
@@ -129,6 +130,7 @@ impl Gpu {
         let came = Change::Came(seat, Arc::clone(&session), admission);
         news.changes.push(came);
         drop(news);
+        self.alarm.ring_by(now());
         let this = Arc::clone(self);
         match spawn("seat", move || this.listen(seat, &session)) {
             Ok(_) => Ok((seat, file)),
@@ -141,15 +143,21 @@ impl Gpu {
 
     /// Whether jobs are steered, or can be from now on.
     pub(super) fn is_steered(&self) -> bool {
-        let mut state = match self.free_state() {
-            Some(state) => state,
-            // It was a moment ago.
-            None if self.was_steered.load(SeqCst) => return true,
-            None => self.state(),
-        };
-        let is_steered = state.is_steered();
-        self.was_steered.store(is_steered, SeqCst);
-        is_steered
+        match self.free_state() {
+            Some(mut state) => state.is_steered(),
+            None if self.was_steered.load(SeqCst) => true,
+            None => self.state().is_steered(),
+        }
+    }
+
+    /// Whether a process with an old library may have a seat: whether jobs were steered when somebody looked last. If not, it asks again.
+    pub(super) fn takes_old(&self) -> bool {
+        let was_steered = self.was_steered.load(SeqCst);
+        let has_asked = || matches!(self.news().changes.last(), Some(Change::Asked));
+        if !was_steered && !has_asked() {
+            self.note(Change::Asked);
+        }
+        was_steered
     }
 
     /// A process has ended.
@@ -225,7 +233,7 @@ impl Gpu {
         let mut news = self.news();
         news.unattended_until = news.unattended_until.max(until);
         drop(news);
-        self.alarm.ring_by(now + POLL_EVERY);
+        self.alarm.ring_by(now);
     }
 
     /// Looks when it is time.

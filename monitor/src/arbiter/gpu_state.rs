@@ -28,7 +28,7 @@ use crate::schedule::{Book, Job, Nanos, SeatId};
 const HEARTBEAT: Nanos = 25_000_000;
 /// The interval at which all seats are polled while some have no listening thread, plus this much for each seat. To poll
 /// all of them, and to tell all of them what follows, takes a small part of that.
-pub(super) const POLL_EVERY: Nanos = 1_000_000;
+const POLL_EVERY: Nanos = 1_000_000;
 const POLL_EVERY_PER_SEAT: Nanos = 20_000;
 /// A GPU that no process has used for so long is let go.
 const UNUSED: Nanos = 300_000_000_000;
@@ -77,6 +77,8 @@ pub(super) enum Change {
     Ended(SeatId),
     /// It has given up its seat.
     Left(SeatId),
+    /// One with an old library has come, and gets a seat once jobs are steered.
+    Asked,
 }
 
 impl GpuState {
@@ -110,6 +112,7 @@ impl GpuState {
             Change::Came(seat, session, admission) => self.add(seat, session, &admission),
             Change::Ended(seat) => self.note_end(seat),
             Change::Left(seat) => self.remove(seat),
+            Change::Asked => self.begin_to_steer(now()),
         }
         self.next = Some(now());
     }
@@ -251,6 +254,11 @@ impl GpuState {
         now + POLL_EVERY
             .saturating_add(POLL_EVERY_PER_SEAT.saturating_mul(seats))
             .min(HEARTBEAT)
+    }
+
+    /// Whether jobs are steered.
+    pub(super) fn was_steered(&self) -> bool {
+        self.is_steered
     }
 
     fn poll_all(&mut self, now: Nanos) {

@@ -313,7 +313,7 @@ impl Server {
         let gpu = self.gpus.get_or_start(id, &self.settings);
         let gpu = gpu.map_err(refused)?;
         // It asks again and again, and that must not use up what its user may have.
-        if request.version == Version::Turns && !gpu.is_steered() {
+        if request.version == Version::Turns && !gpu.takes_old() {
             return Err(Errno::NOSYS);
         }
         self.check_room(client)?;

@@ -286,11 +286,12 @@ impl PackMember {
         }
     }
 
-    /// Tells the supervisor which channels the process has. One that is no client is passed over there.
-    pub fn note_channels(&self, channels: &[Channel]) {
+    /// Tells the supervisor which channels the process has; false if it does not answer. One that is no client is passed over there.
+    pub fn note_channels(&self, channels: &[Channel]) -> bool {
         let told = |it: &Channel| (it.client, it.group, it.handle);
         let channels: Vec<_> = channels.iter().map(told).collect();
-        self.say(&Question::Channels(self.process, channels));
+        self.say(&Question::Channels(self.process, channels))
+            .is_some()
     }
 
     /// Asks whether the channels of the process, which has ended, are off the GPU. `told` gets its number, and the answer if there is one.

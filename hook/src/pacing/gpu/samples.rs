@@ -151,7 +151,7 @@ impl Thread for PacedGpu {
             if self.sample(&mut samples, pacing) {
                 let now = os::nanoseconds();
                 // Without a seat since the arbiter was silent: a program whose work is long launches none that would ask.
-                self.take_seat();
+                self.join();
                 self.arbiter.want(now);
                 let ends_soon = pacing == Pacing::OwnCap && self.cap().is_some_and(Cap::rests);
                 let most = if ends_soon {

@@ -25,7 +25,12 @@ impl Session {
     pub(in crate::arbiter) fn update_channels(&self) {
         let version = self.page.version();
         let is_new = self.version.load(SeqCst) != version;
-        self.tell_supervisor(version);
+        // Its first channels do not wait, and are not paid for.
+        let is_paid = version == 1 || self.rate_limit.until_proof(now()) == 0;
+        if is_paid && !self.tell_supervisor(version) {
+            std::thread::sleep(Duration::from_nanos(PAUSE.unsigned_abs()));
+            return self.page.wake();
+        }
         let unproven = self.unproven.load(SeqCst);
         let slice = if self.uses_gpu() {
             self.slice.load(SeqCst)
@@ -51,6 +56,9 @@ impl Session {
                 // What is held meanwhile can be proven. The page's version still is another one.
                 return self.page.wake();
             }
+            if !self.tell_supervisor(version) {
+                return self.page.wake();
+            }
             let (channels, is_set) = match self.prove(slice, is_new) {
                 Ok(proved) => proved,
                 // The driver is busy.
@@ -72,15 +80,20 @@ impl Session {
     }
 
     /// Tells the supervisor of its pack of its channels, which proves them itself, and has to know them if the process ends before the
-    /// driver answers here. The process waits for that with what it launches there.
-    fn tell_supervisor(&self, version: u32) {
-        if self.told.swap(version, SeqCst) == version {
-            return;
+    /// driver answers here. The process waits for that with what it launches there. False if the supervisor does not answer.
+    fn tell_supervisor(&self, version: u32) -> bool {
+        if self.told.load(SeqCst) == version {
+            return true;
         }
         if let Some(member) = &self.pack {
-            member.note_channels(&self.page.channels().unwrap_or_default());
+            self.rate_limit.pay_for_proof(now(), 0);
+            if !member.note_channels(&self.page.channels().unwrap_or_default()) {
+                return false;
+            }
         }
+        self.told.store(version, SeqCst);
         self.page.hear(version);
+        true
     }
 
     /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
