@@ -194,6 +194,7 @@ class Packs:
     def starts(self):
         """How long it takes until programs that start together have memory and have launched kernels, by each way."""
         from node import PACKED, POLICY
+        self.mortal()
         found = {}
         for subject in SUBJECTS:
             with contextlib.ExitStack() as at_end:
@@ -208,12 +209,15 @@ class Packs:
                     began = time.monotonic()
                     several, said = self.dying(job, count, 1, 4)
                     took = time.monotonic() - began
-                    if set(said) != {"up"}:
-                        raise RuntimeError(f"{subject}: {said}")
+                    for one in several:
+                        at_end.callback(one.kill)
+                    if set(said) != {"up"} or subject in ("mps", "pack") and clients() < count:
+                        raise RuntimeError(f"{subject}: {said}, {clients()} are clients")
                     found.setdefault(str(count), {})[subject] = round(took, 2)
                     for one in several:
                         one.communicate("exit\n", timeout=60)
-                    while job and job.has_left():
+                    until = time.monotonic() + 30
+                    while job and job.has_left() and time.monotonic() < until:
                         time.sleep(0.05)
         self.keep("starts", found)
 

@@ -79,14 +79,6 @@ struct Client {
     has_told: bool,
 }
 
-impl Client {
-    /// Whether it has the driver's file of control, by the descriptor by which it was taken.
-    fn has_control(&self) -> bool {
-        let mut control = self.files.control.iter();
-        control.any(|(descriptor, _)| has_control(self.number, *descriptor))
-    }
-}
-
 /// A channel as a client tells of it: the driver's client, its group and its handle.
 pub(super) type Told = (u32, u32, u32);
 
@@ -182,14 +174,17 @@ impl Kept {
 
     /// The same for those that have closed the driver's file themselves, or became another program.
     pub(super) fn let_those_go_without_a_use(&mut self, disable: impl FnOnce(&[Left<'_>])) {
-        let uses: Vec<bool> = self.clients.iter().map(Client::has_control).collect();
+        let uses = |client: &Client| {
+            let mut control = client.files.control.iter();
+            control.any(|(descriptor, _)| has_control(client.number, *descriptor))
+        };
+        let uses: Vec<bool> = self.clients.iter().map(uses).collect();
         self.let_go(uses.into_iter().map(|uses| !uses), disable);
     }
 
-    /// The same for the program that a process was before it became the one that it is. A question may come late, of one that is kept since.
+    /// The same for the program that a process was before it became the one that it is.
     pub(super) fn let_former_go(&mut self, number: u32, disable: impl FnOnce(&[Left<'_>])) {
-        let is_former = |it: &Client| it.number == number && !it.has_control();
-        let is_it: Vec<bool> = self.clients.iter().map(is_former).collect();
+        let is_it: Vec<bool> = self.clients.iter().map(|it| it.number == number).collect();
         self.let_go(is_it.into_iter(), disable);
     }
 
