@@ -39,7 +39,7 @@ pub(super) struct ArbiterClient {
     silent_since: AtomicU64,
     /// Where the last seat is mapped; null before the first.
     page: Kept<Seat>,
-    /// The version of this process's channels of which the arbiter did not hear in time.
+    /// The version of this process's channels of which the arbiter did not hear in time; 0 for none.
     unheard: AtomicU32,
 }
 
@@ -105,16 +105,22 @@ impl ArbiterClient {
         // A new seat has come in the place of this one where fewer were told.
         let is_over =
             || is_at(seat.heard().load(Ordering::Relaxed), told) || !is_at(version(), told);
-        if is_over() || self.unheard.load(Ordering::Relaxed) == told || !is_in_pack() {
+        // Who waited in vain does so no more before that was heard of.
+        let unheard = self.unheard.load(Ordering::Relaxed);
+        let is_silent = unheard != 0 && !is_at(seat.heard().load(Ordering::Relaxed), unheard);
+        if is_over() || is_silent || !is_in_pack() {
             return;
         }
-        let (start, mut pause) = (os::nanoseconds(), 100_000);
+        let (start, mut pause, mut has_looked) = (os::nanoseconds(), 100_000, false);
         while !is_over() {
             let waited = os::nanoseconds().saturating_sub(start);
-            if waited >= HEARD_AFTER_NS
-                || waited >= SILENT_AFTER_NS && !os::is_listening(ARBITER_SOCKET)
-            {
-                self.unheard.store(told, Ordering::Relaxed);
+            let is_gone = waited >= SILENT_AFTER_NS
+                && !core::mem::replace(&mut has_looked, true)
+                && !os::is_listening(ARBITER_SOCKET);
+            if is_gone || waited >= HEARD_AFTER_NS {
+                if is_at(version(), told) {
+                    self.unheard.store(told, Ordering::Relaxed);
+                }
                 return;
             }
             os::nap(pause);
@@ -288,6 +294,8 @@ mod tests {
         hears.join().unwrap();
         seat.tell_channels([].into_iter());
         assert_eq!(heard_and_unheard(true), [2, 3], "it is gone");
+        seat.tell_channels([].into_iter());
+        assert_eq!(heard_and_unheard(true), [2, 3], "it is not waited for");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(super) struct Session {
     version: AtomicU32,
     /// The version that its pack's supervisor was told of last.
     told: AtomicU32,
+    /// It is not told before.
+    tells_from: AtomicI64,
     /// Whether none of the channels that it told of was left when they were to be held.
     had_none: AtomicBool,
     /// Whether it was on the GPU, by the GPU's log.
@@ -130,6 +132,7 @@ impl Session {
             refused: AtomicUsize::new(0),
             version: AtomicU32::new(0),
             told: AtomicU32::new(0),
+            tells_from: AtomicI64::new(0),
             had_none: AtomicBool::new(false),
             has_worked: AtomicBool::new(false),
             slice: AtomicU64::new(0),

@@ -17,6 +17,8 @@ use crate::jobs::packet::{self, set_patience};
 pub(super) const SOCKET: &str = "supervisor";
 /// How long an answer may take. To take a process's files takes less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where the question is understood without an answer, and who asks has more to do.
+const PATIENCE_BY_THE_WAY: Duration = Duration::from_millis(100);
 /// The longest question and answer.
 const LONGEST: usize = 64 << 10;
 
@@ -50,7 +52,7 @@ pub(super) enum Answer {
     Soon,
     /// A client had a fault on the GPU, by which all others end: there must be another server.
     Faulted,
-    /// The process does not have the driver's files, or has ended.
+    /// The process does not have the driver's files, or has ended, or is no client here.
     NoFiles,
 }
 
@@ -62,7 +64,11 @@ pub(super) fn ask(
 ) -> io::Result<Answer> {
     let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
-    set_patience(&socket, PATIENCE)?;
+    let patience = match question {
+        Question::Channels(..) => PATIENCE_BY_THE_WAY,
+        _ => PATIENCE,
+    };
+    set_patience(&socket, patience)?;
     connect(&socket, &SocketAddrUnix::new(folder.join(SOCKET))?)?;
     packet::send(&socket, &serde_json::to_vec(&question)?, process)?;
     let mut answer = vec![0; LONGEST];

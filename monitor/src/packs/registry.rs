@@ -290,8 +290,18 @@ impl PackMember {
     pub fn note_channels(&self, channels: &[Channel]) -> bool {
         let told = |it: &Channel| (it.client, it.group, it.handle);
         let channels: Vec<_> = channels.iter().map(told).collect();
-        self.say(&Question::Channels(self.process, channels))
-            .is_some()
+        let question = Question::Channels(self.process, channels);
+        let mut is_heard = true;
+        // An earlier server may be kept from answering.
+        for number in self.packs.generations(&self.key).into_iter().rev() {
+            let folder = self.packs.generation(&self.key, number);
+            match ask(&folder, question.clone(), None) {
+                Ok(Answer::Yes) => return true,
+                Err(error) if !is_gone(&error) => is_heard = false,
+                _ => {}
+            }
+        }
+        is_heard
     }
 
     /// Asks whether the channels of the process, which has ended, are off the GPU. `told` gets its number, and the answer if there is one.

@@ -122,7 +122,8 @@ fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     chmod(path, Mode::from_raw_mode(0o600))?;
-    listen(&socket, 64)?;
+    // A daemon that did not wait for an answer leaves its questions there.
+    listen(&socket, 1024)?;
     Ok(socket)
 }
 
@@ -290,10 +291,11 @@ impl Supervisor {
             Question::Enter(number) => self.enter(number),
             Question::Keep(number, job) => self.keep(number, job, process),
             Question::Channels(number, channels) => {
-                if self.kept.note_channels(number, channels) {
-                    // To open the GPU takes longer than to disable channels.
-                    self.device.open();
+                if !self.kept.note_channels(number, channels) {
+                    return Answer::NoFiles;
                 }
+                // To open the GPU takes longer than to disable channels.
+                self.device.open();
                 Answer::Yes
             }
         }

@@ -16,6 +16,8 @@ use crate::schedule::Nanos;
 
 /// The longest time for which nothing is done for a process that told of more than its job has paid for.
 const LONGEST_REST: Nanos = 250_000_000;
+/// How long a supervisor is left alone that did not answer.
+const AGAIN: Nanos = 250_000_000;
 /// Channels are not proven more often than this.
 const PAUSE: Nanos = 20_000_000;
 
@@ -26,10 +28,8 @@ impl Session {
         let version = self.page.version();
         let is_new = self.version.load(SeqCst) != version;
         // Its first channels do not wait, and are not paid for.
-        let is_paid = version == 1 || self.rate_limit.until_proof(now()) == 0;
-        if is_paid && !self.tell_supervisor(version) {
-            std::thread::sleep(Duration::from_nanos(PAUSE.unsigned_abs()));
-            return self.page.wake();
+        if version == 1 || self.rate_limit.until_proof(now()) == 0 {
+            self.tell_supervisor(version);
         }
         let unproven = self.unproven.load(SeqCst);
         let slice = if self.uses_gpu() {
@@ -56,9 +56,7 @@ impl Session {
                 // What is held meanwhile can be proven. The page's version still is another one.
                 return self.page.wake();
             }
-            if !self.tell_supervisor(version) {
-                return self.page.wake();
-            }
+            self.tell_supervisor(version);
             let (channels, is_set) = match self.prove(slice, is_new) {
                 Ok(proved) => proved,
                 // The driver is busy.
@@ -77,23 +75,28 @@ impl Session {
             // Channels that were held since then are still to be proven.
             let _ = (self.unproven).compare_exchange(unproven, 0, SeqCst, SeqCst);
         }
+        if self.told.load(SeqCst) != version {
+            std::thread::sleep(Duration::from_nanos(PAUSE.unsigned_abs()));
+            self.page.wake();
+        }
     }
 
     /// Tells the supervisor of its pack of its channels, which proves them itself, and has to know them if the process ends before the
-    /// driver answers here. The process waits for that with what it launches there. False if the supervisor does not answer.
-    fn tell_supervisor(&self, version: u32) -> bool {
-        if self.told.load(SeqCst) == version {
-            return true;
+    /// driver answers here. The process waits for that before it launches more. If the supervisor does not answer, it is told again.
+    fn tell_supervisor(&self, version: u32) {
+        if self.told.load(SeqCst) == version || now() < self.tells_from.load(SeqCst) {
+            return;
         }
         if let Some(member) = &self.pack {
-            self.rate_limit.pay_for_proof(now(), 0);
             if !member.note_channels(&self.page.channels().unwrap_or_default()) {
-                return false;
+                return self.tells_from.store(now() + AGAIN, SeqCst);
+            }
+            if version != 1 {
+                self.rate_limit.pay_for_proof(now(), 0);
             }
         }
         self.told.store(version, SeqCst);
         self.page.hear(version);
-        true
     }
 
     /// Finds out which of the channels that it tells of are its own: those of groups for which the driver answers through the
