@@ -111,16 +111,12 @@ class Packs:
 
     def subjects(self, names, subjects=SUBJECTS, packed=None, users=OTHERS[:1]):
         """What equal slices of these users, or as many programs without them, get done by each way. `packed` is the policy of the pack."""
-        from node import PACKED, POLICY
-        policies, found = {"slices": POLICY, "pack": packed or PACKED}, {}
+        found = {}
         for subject in subjects:
             with contextlib.ExitStack() as at_end:
-                if subject in policies:
-                    self.node.set_policy(policies[subject])
+                if self.has_jobs(subject, at_end, packed):
                     started = self.programs([(name, len(names), users[at % len(users)]) for at, name in enumerate(names)], at_end)
                 else:
-                    if subject == "mps":
-                        at_end.enter_context(mps(self.work))
                     started = self.bare(names, at_end)
                 found[subject] = self.paces(started)
                 found[f"{subject}, clients"] = clients()
@@ -129,6 +125,16 @@ class Packs:
                     raise RuntimeError(f"{clients()} of {len(names)} programs are in the pack: {self.node.said()} {logs}")
                 found[f"{subject}, sum"] = round(sum(one["pace"] for one in found[subject]), 4)
         return found
+
+    def has_jobs(self, subject, at_end, packed=None):
+        """Prepares one of the ways until `at_end`. Whether its programs are in jobs."""
+        from node import PACKED, POLICY
+        policies = {"slices": POLICY, "pack": packed or PACKED}
+        if subject in policies:
+            self.node.set_policy(policies[subject])
+        elif subject == "mps":
+            at_end.enter_context(mps(self.work))
+        return subject in policies
 
     def bare(self, names, at_end):
         """Programs without anything, ready."""
@@ -193,17 +199,12 @@ class Packs:
 
     def starts(self):
         """How long it takes until programs that start together have memory and have launched kernels, by each way."""
-        from node import PACKED, POLICY
         self.mortal()
         found = {}
         for subject in SUBJECTS:
             with contextlib.ExitStack() as at_end:
-                job = None
-                if subject == "mps":
-                    at_end.enter_context(mps(self.work))
-                elif subject != "time-sliced":
-                    self.node.set_policy({"slices": POLICY, "pack": PACKED}[subject])
-                    job = self.job(4, OTHERS[0], 0, "soft")
+                job = self.job(4, OTHERS[0], 0, "soft") if self.has_jobs(subject, at_end) else None
+                if job:
                     at_end.callback(job.end)
                 for count in (1, 4, 36):
                     began = time.monotonic()
@@ -216,9 +217,8 @@ class Packs:
                     found.setdefault(str(count), {})[subject] = round(took, 2)
                     for one in several:
                         one.communicate("exit\n", timeout=60)
-                    until = time.monotonic() + 30
-                    while job and job.has_left() and time.monotonic() < until:
-                        time.sleep(0.05)
+                    if job:
+                        job.wait_for_leftovers()
         self.keep("starts", found)
 
     def again(self):
@@ -323,8 +323,7 @@ class Packs:
         for one in several:
             one.wait(30)
         seen = {"deaths": said.count("up"), "longest end s": round(time.monotonic() - ended, 2), "others": []}
-        while job.has_left() and time.monotonic() < ended + 30:
-            time.sleep(0.02)
+        job.wait_for_leftovers()
         seen["kept for s"] = round(time.monotonic() - ended, 2)
         states = went_on(beside)
         seen["stood still for s"] = looking.end()
@@ -443,7 +442,7 @@ def write_page(folder):
         for how, rounds in found[name].items():
             # In some all were outside the pack.
             rounds = [one for one in rounds if one["deaths"]]
-            still, kept = (sorted(round.get(what, 0) for round in rounds) for what in ("stood still for s", "kept for s"))
+            still, kept = (sorted(round[what] for round in rounds) for what in ("stood still for s", "kept for s"))
             lines.append(f"| {how} | {sum(one['deaths'] for one in rounds)} | {len(rounds)} | {sum(len(one['others']) for one in rounds)} | {still[len(still) // 2]}, {still[-1]} | {kept[len(kept) // 2]}, {kept[-1]} |")
     if "starts" in found:
         lines += ["", f"## Programs that start together{of('starts')}", "", "Seconds from the start of the first until all have memory and have launched a kernel.", ""]

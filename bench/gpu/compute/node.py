@@ -183,6 +183,12 @@ class Job:
             asked = struct.pack(form, fcntl.F_WRLCK, os.SEEK_SET, *bytes_of_processes, 0)
             return struct.unpack(form, fcntl.fcntl(ledger, get, asked))[0] != fcntl.F_UNLCK
 
+    def wait_for_leftovers(self):
+        """Until nothing is kept of its programs, for 30 s at most."""
+        until = time.monotonic() + 30
+        while self.has_left() and time.monotonic() < until:
+            time.sleep(0.02)
+
     def end(self):
         """As the epilog leaves it: all of the job's processes are gone by then."""
         folder = RUN / "jobs" / str(self.number)

@@ -100,31 +100,28 @@ impl ArbiterClient {
         let Some(seat) = self.seat() else { return };
         // Relaxed: counts and nothing else.
         let version = || seat.version().load(Ordering::Relaxed);
+        let is_heard = |told| is_at(seat.heard().load(Ordering::Relaxed), told);
         let told = version();
-        let is_at = |heard: u32, told: u32| heard.wrapping_sub(told).cast_signed() >= 0;
         // A new seat has come in the place of this one where fewer were told.
-        let is_over =
-            || is_at(seat.heard().load(Ordering::Relaxed), told) || !is_at(version(), told);
+        let is_over = || is_heard(told) || !is_at(version(), told);
         // Who waited in vain does so no more before that was heard of.
         let unheard = self.unheard.load(Ordering::Relaxed);
-        let is_silent = unheard != 0 && !is_at(seat.heard().load(Ordering::Relaxed), unheard);
-        if is_over() || is_silent || !is_in_pack() {
+        if is_over() || unheard != 0 && !is_heard(unheard) || !is_in_pack() {
             return;
         }
-        let (start, mut pause, mut has_looked) = (os::nanoseconds(), 100_000, false);
-        while !is_over() {
-            let waited = os::nanoseconds().saturating_sub(start);
-            let is_gone = waited >= SILENT_AFTER_NS
-                && !core::mem::replace(&mut has_looked, true)
-                && !os::is_listening(ARBITER_SOCKET);
-            if is_gone || waited >= HEARD_AFTER_NS {
-                if is_at(version(), told) {
-                    self.unheard.store(told, Ordering::Relaxed);
-                }
-                return;
+        let start = os::nanoseconds();
+        let waits = |most| {
+            let mut pause = 100_000;
+            while !is_over() && os::nanoseconds().saturating_sub(start) < most {
+                os::nap(pause);
+                pause = u64::saturating_mul(pause, 2).min(20_000_000);
             }
-            os::nap(pause);
-            pause = u64::saturating_mul(pause, 2).min(20_000_000);
+            is_over()
+        };
+        let is_over =
+            waits(SILENT_AFTER_NS) || os::is_listening(ARBITER_SOCKET) && waits(HEARD_AFTER_NS);
+        if !is_over && is_at(version(), told) {
+            self.unheard.store(told, Ordering::Relaxed);
         }
     }
 
@@ -178,6 +175,11 @@ impl ArbiterClient {
 fn back_off(before_ns: u64, took_ns: u64) -> u64 {
     let most = took_ns.saturating_mul(50).max(RECONNECT_AFTER_NS);
     before_ns.saturating_mul(2).clamp(RECONNECT_AFTER_NS, most)
+}
+
+/// Whether this version of a process's channels is that one, or came after it.
+fn is_at(version: u32, other: u32) -> bool {
+    version.wrapping_sub(other).cast_signed() >= 0
 }
 
 /// Whether an arbiter counts as gone that did not look for so long while this process had work.

@@ -99,7 +99,7 @@ impl Gpu {
         if let Some(until) = unattended_until {
             state.poll_soon(until);
         }
-        self.was_steered.store(state.was_steered(), SeqCst);
+        self.was_steered.store(state.is_steered, SeqCst);
         state
     }
 

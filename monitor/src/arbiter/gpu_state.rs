@@ -47,7 +47,7 @@ pub(super) struct GpuState {
     /// Decides with the other GPUs about jobs that use several.
     others: OtherGpus,
     /// Whether the jobs are steered.
-    is_steered: bool,
+    pub(super) is_steered: bool,
     /// They are not steered before.
     steered_from: Nanos,
     /// When a process was here last.
@@ -122,13 +122,10 @@ impl GpuState {
         if self.is_over || session.is_old && !self.is_steered() {
             return session.close();
         }
-        let (job, own) = (seat.job, (admission.share, admission.mode));
-        let (tenant, (share, mode)) = match admission.pack {
-            Some(pack) => {
-                let (tenant, share, mode) = self.tenancy.join(pack, job, own);
-                (tenant, (share, mode))
-            }
-            None => (job, own),
+        let &Admission { share, mode, .. } = admission;
+        let (tenant, share, mode) = match admission.pack {
+            Some(pack) => self.tenancy.join(pack, seat.job, (share, mode)),
+            None => (seat.job, share, mode),
         };
         self.steering.add(tenant, share, mode);
         self.sessions.insert(seat, session);
@@ -254,11 +251,6 @@ impl GpuState {
         now + POLL_EVERY
             .saturating_add(POLL_EVERY_PER_SEAT.saturating_mul(seats))
             .min(HEARTBEAT)
-    }
-
-    /// Whether jobs are steered.
-    pub(super) fn was_steered(&self) -> bool {
-        self.is_steered
     }
 
     fn poll_all(&mut self, now: Nanos) {

@@ -145,19 +145,35 @@ impl Packs {
         (process, file): (u32, BorrowedFd<'_>),
         job: u32,
     ) -> Result<(), Errno> {
-        let mut kept = Err(Errno::NODEV);
+        let silent = |folder: &Path, error| warn!("{}: {error}", folder.display());
+        self.ask_each(key, &Question::Keep(process, job), Some(file), silent)
+    }
+
+    /// Asks the supervisors of a pack of one of their clients, until the one that has it says yes: an earlier one may be kept from answering.
+    /// `silent` hears of each that does not answer.
+    ///
+    /// # Errors
+    /// `NODEV` if none has it; `AGAIN` if one does not answer, and no other has it.
+    fn ask_each(
+        &self,
+        key: &Key,
+        question: &Question,
+        process: Option<BorrowedFd<'_>>,
+        silent: impl Fn(&Path, io::Error),
+    ) -> Result<(), Errno> {
+        let mut answer = Err(Errno::NODEV);
         for number in self.generations(key).into_iter().rev() {
             let folder = self.generation(key, number);
-            match ask(&folder, Question::Keep(process, job), Some(file)) {
+            match ask(&folder, question.clone(), process) {
                 Ok(Answer::Yes) => return Ok(()),
                 Err(error) if !is_gone(&error) => {
-                    warn!("{}: {error}", folder.display());
-                    kept = Err(Errno::AGAIN);
+                    silent(&folder, error);
+                    answer = Err(Errno::AGAIN);
                 }
                 _ => {}
             }
         }
-        kept
+        answer
     }
 
     /// Ends the servers whose packs have no job any more, and clears away after those that had a fault. `users` are those who have jobs in
@@ -291,17 +307,10 @@ impl PackMember {
         let told = |it: &Channel| (it.client, it.group, it.handle);
         let channels: Vec<_> = channels.iter().map(told).collect();
         let question = Question::Channels(self.process, channels);
-        let mut is_heard = true;
-        // An earlier server may be kept from answering.
-        for number in self.packs.generations(&self.key).into_iter().rev() {
-            let folder = self.packs.generation(&self.key, number);
-            match ask(&folder, question.clone(), None) {
-                Ok(Answer::Yes) => return true,
-                Err(error) if !is_gone(&error) => is_heard = false,
-                _ => {}
-            }
-        }
-        is_heard
+        // It is told again soon.
+        let silent = |_: &Path, _| {};
+        let heard = self.packs.ask_each(&self.key, &question, None, silent);
+        heard != Err(Errno::AGAIN)
     }
 
     /// Asks whether the channels of the process, which has ended, are off the GPU. `told` gets its number, and the answer if there is one.
