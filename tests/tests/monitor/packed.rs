@@ -74,7 +74,7 @@ impl<'a> Stand<'a> {
             self.cluster.wait_until("its work", || {
                 let groups = self.driver.groups(0).into_iter();
                 let mut its = groups.filter(|it| it.own_pid == pid);
-                Ok(its.any(|group| self.driver.works(group)))
+                Ok(its.any(|group| self.driver.has_work(group)))
             })?;
         }
         let pids_as_text: Vec<String> = pids.iter().map(u32::to_string).collect();

@@ -204,13 +204,13 @@ impl Node {
             .is_some_and(|place| place.is_held())
     }
 
-    /// Whether a group has work that may run.
+    /// Whether a group has work, which may be held.
     #[must_use]
-    pub fn works(&self, found: Found) -> bool {
+    pub fn has_work(&self, found: Found) -> bool {
         let _held = self.mapped().shared().lock.lock();
         catch_up(self.mapped(), found.group.device);
         let place = found.group.place(self.mapped());
-        place.is_some_and(|place| place.is_ready())
+        place.is_some_and(|place| place.left() > 0)
     }
 
     /// For how long a group had work at most without being on the GPU, since this was last asked.

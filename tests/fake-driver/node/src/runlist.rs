@@ -315,7 +315,7 @@ impl Group {
     }
 
     /// Work that is not done.
-    fn left(&self) -> u64 {
+    pub(crate) fn left(&self) -> u64 {
         get(&self.queued).saturating_sub(get(&self.done))
     }
 
