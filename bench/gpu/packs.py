@@ -188,14 +188,14 @@ class Packs:
         return mortal
 
     def dying(self, job, count, ms=20, mib=64):
-        """So many of it in a job, or without one, with work queued and so much memory, and what each said first."""
+        """So many of it in a job, or without one, with work queued and so much memory, and what each said first: `up`, or all there is."""
         command = [str(self.mortal()), "device", "1", str(ms), str(mib)]
         preloaded, environment = contextlib.nullcontext(), None
         if job:
             command, preloaded, environment = job.command(*command), self.node.preloaded(), job.environment()
         with preloaded:
-            several = [subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
-            return several, [one.stdout.readline().strip() for one in several]
+            several = [subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)]
+            return several, [first_words(one) for one in several]
 
     def starts(self):
         """How long it takes until programs that start together have memory and have launched kernels, by each way."""
@@ -225,20 +225,21 @@ class Packs:
         """A program with most of its job's memory is killed in a kernel, and the next one of the job wants as much: when it has it."""
         from node import PACKED
         self.node.set_policy(PACKED)
-        found = []
-        with contextlib.ExitStack() as at_end:
-            beside = self.programs([("busy100us", 8, OTHERS[0])], at_end)
-            beside[0].go()
-            job = self.job(8, OTHERS[0])
-            at_end.callback(job.end)
-            for _ in range(6):
-                began = time.monotonic()
-                [one], [said] = self.dying(job, 1, 500, 143155 // 8 * 9 // 10)
-                if clients() < 2:
-                    raise RuntimeError(f"{clients()} of 2 programs are in the pack: {self.node.said()} {job.log()}")
-                found.append({"said": said, "seconds": round(time.monotonic() - began, 2), "used_mib": used_mib()})
-                one.kill()
-                one.wait()
+        found = {}
+        for mode in ("soft", "hard"):
+            with contextlib.ExitStack() as at_end:
+                beside = self.programs([("busy100us", 8, OTHERS[0])], at_end, 0, mode)
+                beside[0].go()
+                job = self.job(8, OTHERS[0], 0, mode)
+                at_end.callback(job.end)
+                for _ in range(6):
+                    began = time.monotonic()
+                    [one], [said] = self.dying(job, 1, 500, 143155 // 8 * 9 // 10)
+                    if clients() < 2:
+                        raise RuntimeError(f"{clients()} of 2 programs are in the pack: {self.node.said()} {job.log()}")
+                    found.setdefault(mode, []).append({"said": said, "seconds": round(time.monotonic() - began, 2), "used_mib": used_mib()})
+                    one.kill()
+                    one.wait()
         self.keep("again", found)
 
     def faults(self):
@@ -330,9 +331,10 @@ class Packs:
         if set(states) != {"went on"}:
             time.sleep(5)
             seen["others"].append({"at once": states, "5 s later": went_on(beside)})
-            print(kind, seen, self.node.said(), flush=True)
         if set(said) != {"up"}:
             seen["said"] = sorted(set(said) - {"up"})
+        if seen["others"] or "said" in seen or seen["stood still for s"] > 2:
+            print(kind, seen, self.node.said(), job.log(), flush=True)
         log = pathlib.Path(f"/var/run/softmig/jobs/{job.number}/log")
         seen["not clients"] = log.read_text(errors="replace").count("not in its job's pack") if log.exists() else 0
         seen["deaths"] -= seen["not clients"]
@@ -361,6 +363,15 @@ class Tally:
     def add(self, kind, seen):
         how, at_once, ms = kind
         self.found.setdefault(f"{how}, {at_once} at a time, kernels of {ms} ms", []).append(seen)
+
+
+def first_words(program):
+    """`up`, or all that a program said which has ended instead, and how."""
+    said = program.stdout.readline().strip()
+    if said == "up":
+        return said
+    status = program.wait(30)
+    return " ".join([said, *program.stdout.read().split(), *program.stderr.read().split(), f"(status {status})"])
 
 
 def went_on(programs):
@@ -449,9 +460,9 @@ def write_page(folder):
         lines += ["| programs | " + " | ".join(SUBJECTS) + " |", "| --- |" + " --- |" * len(SUBJECTS)]
         lines += [f"| {count} | " + " | ".join(str(took[subject]) for subject in SUBJECTS) + " |" for count, took in found["starts"].items()]
     if "again" in found:
-        took = ", ".join(f"{one['seconds']} s" for one in found["again"])
+        took = "; ".join(f"{mode} {', '.join(str(one['seconds']) for one in several)}" for mode, several in found["again"].items())
         lines += ["", f"## A program is killed in a kernel, and the next one of its job wants nine tenths of the job's memory{of('again')}", ""]
-        lines.append(f"Both kernels take 0.5 s, and a program of the pack has work beside them. From the start of a program until it had its memory, six times, of which the first had nobody before it: {took}.")
+        lines.append(f"Both kernels take 0.5 s, and a program of the pack, which has a quarter, has work beside them. Seconds from the start of a program until it had its memory, six times, of which the first had nobody before it: {took}.")
     if "faults" in found:
         fault = found["faults"]
         news = ", ".join(f"{one['seconds']} s" for one in fault["new ones"])

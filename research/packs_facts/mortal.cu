@@ -11,7 +11,9 @@
 #include <cuda_runtime.h>
 #include <cstdio>
 #include <cstdlib>
+#include <csignal>
 #include <cstring>
+#include <execinfo.h>
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
@@ -30,6 +32,15 @@ __global__ void spin(long rounds, float *out, long words) {
 }
 
 __global__ void wrong(int *where) { *where = 1; }
+
+// A crash that nobody asked for.
+static void say_where(int signal) {
+    void *calls[64];
+    printf("signal %d\n", signal);
+    fflush(stdout);
+    backtrace_symbols_fd(calls, backtrace(calls, 64), 1);
+    _exit(6);
+}
 
 static void *memory(const char *kind, size_t bytes) {
     void *at = nullptr;
@@ -54,6 +65,7 @@ static void *memory(const char *kind, size_t bytes) {
 }
 
 int main(int count, char **words) {
+    for (int one : {SIGSEGV, SIGBUS, SIGILL, SIGABRT}) signal(one, say_where);
     int processors, fill = count > 2 ? atoi(words[2]) : 2, ms = count > 3 ? atoi(words[3]) : 20;
     NEED(cudaSetDevice(0));
     NEED(cudaFree(0));
@@ -68,6 +80,7 @@ int main(int count, char **words) {
     char line[64] = "";
     if (!fgets(line, sizeof line, stdin)) return 4;
     std::string how(line, strcspn(line, "\n"));
+    for (int one : {SIGSEGV, SIGBUS, SIGILL, SIGABRT}) signal(one, SIG_DFL);
     if (how == "exit") exit(0);
     if (how == "_exit") _exit(0);
     if (how == "crash") *(volatile int *)0 = 1;

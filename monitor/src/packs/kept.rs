@@ -194,6 +194,7 @@ impl Kept {
                 number,
                 charged,
                 files,
+                channels,
                 has_told,
                 ..
             } = client;
@@ -211,8 +212,16 @@ impl Kept {
                 let alone = closes.lock().unwrap_or_else(PoisonError::into_inner);
                 let begun = Instant::now();
                 drop(control);
-                let has_work = has_told || begun.elapsed() > WITH_WORK;
+                let took = begun.elapsed();
                 drop(alone);
+                if took > WITH_WORK {
+                    warn!(
+                        "process {number} had work when it ended, and {} channels are known: the driver took {:.1} s for it, and others of its pack may have stood still",
+                        channels.len(),
+                        took.as_secs_f64()
+                    );
+                }
+                let has_work = has_told || took > WITH_WORK;
                 let _ = off.set(Instant::now());
                 thread::sleep(BEFORE_UNIFIED);
                 if has_work {
