@@ -264,7 +264,7 @@ impl Slot {
         }
     }
 
-    /// Clears the slots of processes that have been dead for [`SETTLING`], or gone for [`SETTLING_GONE`], or kept for [`SETTLING_KEPT`].
+    /// Clears the slots of processes that have been dead for [`SETTLING`], or gone for [`SETTLING_GONE`], and are not kept.
     pub(crate) fn reap(&self, dead: &[Dead; SLOTS]) -> Reaped {
         let path = gate::with_finding(path).filter(|_| self.is_shared);
         match path.map(|path| open(&path)) {
@@ -287,8 +287,9 @@ impl Slot {
             let process = self.ledger.process(slot);
             let is_gone = os::is_gone(process);
             // A pack's supervisor has the driver's files open after a process's end, for the time that its kernels take. It says so by
-            // the number outside, which may not be known here. Another process may have that number by now.
-            let is_kept = file.is_any_held(match os::is_outermost(process) {
+            // the number outside, which may not be known here.
+            let is_outermost = os::is_outermost(process);
+            let is_kept = file.is_any_held(match is_outermost {
                 true => os::one_byte(kept_offset(process as u32)),
                 false => KEPT,
             });
@@ -306,6 +307,8 @@ impl Slot {
             }
             let age = now.saturating_sub(seen);
             let settling = match is_gone {
+                // However long that is.
+                _ if is_kept && is_outermost => u64::MAX,
                 _ if is_kept => SETTLING_KEPT,
                 true => SETTLING_GONE,
                 false => SETTLING,
@@ -352,7 +355,8 @@ const SETTLING: u64 = 1000;
 /// already, and 16 ms later in all deaths that were watched.
 const SETTLING_GONE: u64 = 50;
 
-/// The same of one whose files its pack's supervisor has open: no longer than this (monitor/src/packs/kept.rs).
+/// The same of one of another PID namespace, whose files its pack's supervisor may have open: mostly no longer than this
+/// (monitor/src/packs/kept.rs).
 const SETTLING_KEPT: u64 = 21_000;
 
 /// How many milliseconds the memory and the slots of dead processes are waited for.

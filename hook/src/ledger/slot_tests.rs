@@ -104,8 +104,25 @@ fn memory_of_a_process_that_is_gone_is_soon_free() {
     assert_eq!(look(), (false, [1, 0, 0, 0]), "it may be a child's");
     drop(slot);
     gpu.clear(1);
-    // The lock may be another process's that has its number.
+    // One whose parent may not have asked for its end either: as long as it is kept, and no longer.
+    for name in [gone, os::process_name()] {
+        let keeper = keep();
+        own.ledger.set_process(1, name);
+        let kept = open(&path).unwrap();
+        assert_eq!(kept.share_byte(kept_offset(name as u32)), Ok(true));
+        assert_eq!(look(), (true, [1, 0, 0, 0]));
+        let long_ago = os::milliseconds() - 3 * SETTLING_KEPT;
+        dead[1].since.store(long_ago, Ordering::Relaxed);
+        assert_eq!(look(), (true, [1, 0, 0, 0]));
+        drop((keeper, kept));
+        while look() != (false, [0; 4]) {
+            os::nap(10_000_000);
+        }
+    }
+    // The number of one of another namespace is not known, and another's files may be open for long.
     let _keeper = keep();
+    own.ledger.set_process(1, gone ^ 1 << 32);
+    assert_eq!(look(), (true, [1, 0, 0, 0]));
     let long_ago = os::milliseconds() - SETTLING_KEPT;
     dead[1].since.store(long_ago, Ordering::Relaxed);
     assert_eq!(look(), (false, [0; 4]));
