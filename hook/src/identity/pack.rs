@@ -32,8 +32,9 @@ const PATIENCE_MS: u64 = 5000;
 const PLACE_MS: u64 = 22_000;
 /// The same for one that is not there: as long as a restart of it takes.
 const RESTART_MS: u64 = 2000;
-/// The time for which it is asked to see to this process's end. Where many others end meanwhile, the driver keeps the pack's supervisor.
-const KEEP_MS: u64 = 10_000;
+/// The time for which it is asked to see to this process's end. Where many others end meanwhile, the driver keeps the pack's supervisor,
+/// and a user who kept it waiting is left alone for 10 s.
+const KEEP_MS: u64 = 15_000;
 /// The longest that a thread waits for another that initializes CUDA. With many GPUs or programs that takes seconds, beside all of the
 /// above.
 const LONGEST_MS: u64 = 120_000;

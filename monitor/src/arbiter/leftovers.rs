@@ -48,7 +48,7 @@ enum Place {
 pub(super) type Answer = (u32, Option<bool>);
 
 /// What a supervisor is to hear.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Word {
     /// The question whether the channels of a process are off the GPU.
     IsOff,
@@ -101,14 +101,14 @@ impl<M: Clone> Leftovers<M> {
     }
 
     /// Counts the time until now, by the GPU's log. `tenant` says whose a process is, and `is_held` who could not have the GPU by then.
-    /// Returns what supervisors are to hear.
+    /// Returns what supervisors are to hear, and of whom.
     pub(super) fn count(
         &mut self,
         now: Nanos,
         stays: &BTreeMap<u32, Stays>,
         tenant: impl Fn(u32) -> Option<Job>,
         is_held: impl Fn(Job) -> bool,
-    ) -> Vec<(M, Word)> {
+    ) -> Vec<(Word, Vec<M>)> {
         let mut had: BTreeMap<Job, Nanos> = BTreeMap::new();
         let passed = (now - std::mem::replace(&mut self.counted, now)).max(0);
         let mut idle = passed;
@@ -165,22 +165,35 @@ impl<M: Clone> Leftovers<M> {
         }
     }
 
-    fn words(&mut self, now: Nanos) -> Vec<(M, Word)> {
-        let mut words = Vec::new();
-        self.processes.retain(|_, one| match &mut one.place {
-            Place::On { since, .. } if now - *since > LONGEST_ASKING => false,
-            Place::On { ask_at, .. } if ask_at.is_some_and(|at| at <= now) => {
-                *ask_at = None;
-                words.push((one.member.clone(), Word::IsOff));
+    /// A pack's supervisor is asked of all its processes at once, and not before it has answered: whoever ends many of them gives it no
+    /// more to do.
+    fn words(&mut self, now: Nanos) -> Vec<(Word, Vec<M>)> {
+        let is_asked = |it: &Leftover<M>| matches!(it.place, Place::On { ask_at: None, .. });
+        let asked = self.processes.values().filter(|it| is_asked(it));
+        let asked: BTreeSet<Job> = asked.map(|it| it.tenant).collect();
+        let mut words: BTreeMap<(Job, Word), Vec<M>> = BTreeMap::new();
+        let mut say = |word, one: &Leftover<M>| {
+            let members = words.entry((one.tenant, word)).or_default();
+            members.push(one.member.clone());
+        };
+        self.processes.retain(|_, one| match one.place {
+            Place::On { since, .. } if now - since > LONGEST_ASKING => false,
+            Place::On { since, ask_at } => {
+                if ask_at.is_some_and(|at| at <= now) && !asked.contains(&one.tenant) {
+                    let ask_at = None;
+                    one.place = Place::On { since, ask_at };
+                    say(Word::IsOff, one);
+                }
                 true
             }
-            Place::Off { left } if *left <= 0 => {
-                words.push((one.member.clone(), Word::LetGo));
+            Place::Off { left } if left <= 0 => {
+                say(Word::LetGo, one);
                 false
             }
-            Place::On { .. } | Place::Off { .. } => true,
+            Place::Off { .. } => true,
         });
-        words
+        let words = words.into_iter();
+        words.map(|((_, word), members)| (word, members)).collect()
     }
 
     /// Forgets those of packs that have no tenant any more: the supervisor counts by itself where nobody else is there.
@@ -248,14 +261,14 @@ mod tests {
                 let words = leftovers.count(now, &stays, tenant, |_| is_held);
                 match words[..] {
                     [] => prop_assert!(!off || had < needs),
-                    [(_, Word::IsOff)] => {
+                    [(Word::IsOff, _)] => {
                         prop_assert!(!off && asks_from.is_some_and(|at| now >= at));
                         asks_from = None;
                         let is_silent = number % 3 == 0 && number < off_at;
                         let is_off = (!is_silent).then_some(number >= off_at);
                         answers.push((number + 1 + late, is_off));
                     }
-                    [(_, Word::LetGo)] => {
+                    [(Word::LetGo, _)] => {
                         prop_assert!(off && had >= needs);
                         prop_assert!(!leftovers.is_any());
                         break;
@@ -264,6 +277,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_packs_supervisor_is_asked_once_however_many_have_ended() {
+        let none = BTreeMap::new();
+        let mut leftovers = Leftovers::new();
+        for process in 1..=600 {
+            let tenant = Job(process % 2);
+            leftovers.add(0, (process, true), tenant, process);
+        }
+        let mut look = |now, answered: &[u32]| {
+            for process in answered {
+                leftovers.answers().send((*process, Some(false))).unwrap();
+            }
+            let words = leftovers.count(now, &none, |_| None, |_| true);
+            words.iter().map(|(_, its)| its.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(look(0, &[]), [300, 300]);
+        let of_first: Vec<u32> = (2..=600).step_by(2).collect();
+        assert_eq!(look(ASK_EVERY, &of_first[1..]), [0; 0]);
+        // The other pack's supervisor does not answer.
+        assert_eq!(look(2 * ASK_EVERY, &of_first[..1]), [299]);
+        assert_eq!(look(3 * ASK_EVERY, &of_first[1..]), [1]);
     }
 
     #[test]
@@ -277,7 +313,7 @@ mod tests {
         assert!(leftovers.count(0, &none, |_| None, |_| true).is_empty());
         let stays = [(5, stay(LONGEST_KERNEL))].into();
         let words = leftovers.count(LONGEST_KERNEL, &stays, |_| None, |_| true);
-        assert_eq!(words, [((), Word::LetGo)]);
+        assert_eq!(words, [(Word::LetGo, vec![()])]);
         leftovers.retain(|tenant| tenant == PACK);
         assert!(!leftovers.is_any());
     }

@@ -110,6 +110,11 @@ impl Tenancy {
         self.pack(job).is_some()
     }
 
+    /// Whether a tenant is a pack of several users.
+    pub(super) fn is_shared(&self, tenant: Job) -> bool {
+        self.pack(tenant).is_some_and(|it| it.turns.is_some())
+    }
+
     /// A job's process had work for this time, and wants the GPU now or does not.
     pub(super) fn note_work(&mut self, job: Job, time: Nanos, wants_gpu: bool) {
         let waits = self.waits(job);

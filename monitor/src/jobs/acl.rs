@@ -15,6 +15,8 @@ pub enum Who<'a> {
     Group(u32),
     /// May list a folder, and enter it: these, in order.
     Visitors(&'a BTreeSet<u32>),
+    /// May read and write: these, in order.
+    Users(&'a BTreeSet<u32>),
 }
 
 const NAME: &str = "system.posix_acl_access";
@@ -24,14 +26,16 @@ fn list(who: Who<'_>) -> Vec<u8> {
     const NONE: u32 = u32::MAX;
     let (owner, group, others) = ((1_u16, 6_u16, NONE), (4, 0, NONE), (32, 0, NONE));
     let owner_of_folder = (1, 7, NONE);
+    let several = |owner, rights, uids: &BTreeSet<u32>| {
+        let users = uids.iter().map(|&uid| (2, rights, uid));
+        let all = [owner].into_iter().chain(users);
+        all.chain([group, (16, rights, NONE), others]).collect()
+    };
     let entries = match who {
         Who::User(uid) => vec![owner, (2, 4, uid), group, (16, 4, NONE), others],
         Who::Group(gid) => vec![owner, group, (8, 6, gid), (16, 6, NONE), others],
-        Who::Visitors(uids) => {
-            let visitors = uids.iter().map(|&uid| (2, 5, uid));
-            let all = [owner_of_folder].into_iter().chain(visitors);
-            all.chain([group, (16, 5, NONE), others]).collect()
-        }
+        Who::Visitors(uids) => several(owner_of_folder, 5, uids),
+        Who::Users(uids) => several(owner, 6, uids),
     };
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (kind, rights, number) in entries {
@@ -65,6 +69,7 @@ mod tests {
             (Who::User(2001), 0o640),
             (Who::Group(3001), 0o660),
             (Who::Visitors(&[2001, 2002].into()), 0o750),
+            (Who::Users(&[2001, 2002].into()), 0o660),
         ] {
             let_in(&file, who).unwrap();
             let mut kept = [0_u8; 64];

@@ -86,6 +86,11 @@ pub fn user_and_place(folder: &Path, pid: u32) -> std::io::Result<(u32, Membersh
     Ok((found.uid, found.place))
 }
 
+/// The real user of a process of this machine's; root for one that has ended. No user makes it wait.
+pub fn user_of(pid: u32) -> u32 {
+    user_and_place(Path::new("/proc"), pid).map_or(0, |(user, _)| user)
+}
+
 /// What is told of a process without waiting for it.
 struct Found {
     uid: u32,

@@ -39,6 +39,16 @@ pub fn within_a_moment<T: Send + 'static>(
     pid: u32,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
+    within(PATIENCE, uid, pid, read)
+}
+
+/// The same with another time for it.
+pub fn within<T: Send + 'static>(
+    patience: Duration,
+    uid: u32,
+    pid: u32,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let is_slow = |it: &Slow| it.waiting > 0 || Instant::now() < it.until;
     if slow().get(&uid).is_some_and(is_slow) {
         return None;
@@ -58,7 +68,7 @@ pub fn within_a_moment<T: Send + 'static>(
         .name("read".into())
         .spawn(read)
         .ok()?;
-    match from.recv_timeout(PATIENCE) {
+    match from.recv_timeout(patience) {
         Err(RecvTimeoutError::Timeout) => {}
         told => return told.ok(),
     }

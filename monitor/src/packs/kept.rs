@@ -8,6 +8,8 @@
 //! has taken these channels away, which it does while the file of control is closed. So that file is closed at once, and the time of
 //! those that ended begins when those of all have been.
 
+use crate::jobs::owner::user_of;
+use crate::jobs::patience::within_a_moment;
 use softmig_rm::{Files, has_control};
 
 use std::fs::File;
@@ -175,8 +177,12 @@ impl Kept {
     /// The same for those that have closed the driver's file themselves, or became another program.
     pub(super) fn let_those_go_without_a_use(&mut self, disable: impl FnOnce(&[Left<'_>])) {
         let uses = |client: &Client| {
-            let mut control = client.files.control.iter();
-            control.any(|(descriptor, _)| has_control(client.number, *descriptor))
+            let number = client.number;
+            let control = client.files.control.iter();
+            let control: Vec<i32> = control.map(|(descriptor, _)| *descriptor).collect();
+            let has = move || control.into_iter().any(|it| has_control(number, it));
+            // Its user may keep who looks at it.
+            within_a_moment(user_of(number), number, has).unwrap_or(true)
         };
         let uses: Vec<bool> = self.clients.iter().map(uses).collect();
         self.let_go(uses.into_iter().map(|uses| !uses), disable);

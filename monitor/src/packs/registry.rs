@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use super::id::PackId;
 use super::question::{Answer, Question, ask};
+use super::supervisor::CONTROL_SOCKET;
 use crate::jobs::acl::{Who, let_in_at};
 
 /// How long a server may take until it is there.
@@ -193,7 +194,8 @@ impl Packs {
     /// Ends a pack's servers, but for the newest of one that has jobs, whose users alone reach it from then on.
     fn end_old(&self, key: &Key, users: impl Fn(&Key) -> Result<BTreeSet<u32>, Errno>) {
         let lock = self.lock_of(key);
-        let _held = locked(&lock);
+        // While a server starts, or does not answer, other packs do not wait for it.
+        let Ok(_held) = lock.try_lock() else { return };
         let mut generations = self.generations(key);
         match users(key) {
             Ok(users) if users.is_empty() => drop(self.starting().remove(key)),
@@ -272,9 +274,15 @@ impl Packs {
     }
 }
 
-/// Lets these users alone reach a server.
+/// Lets these users alone reach a server, also one who has kept a way to its socket past the folder.
 fn let_in(folder: &Path, users: &BTreeSet<u32>) -> Result<(), Errno> {
-    let_in_at(folder, Who::Visitors(users)).map_err(|error| {
+    let socket = folder.join(CONTROL_SOCKET);
+    let done = match let_in_at(&socket, Who::Users(users)) {
+        // It is not ready.
+        Ok(()) | Err(Errno::NOENT) => let_in_at(folder, Who::Visitors(users)),
+        Err(error) => Err(error),
+    };
+    done.map_err(|error| {
         warn!("{}: {error}", folder.display());
         Errno::AGAIN
     })
@@ -313,26 +321,27 @@ impl PackMember {
         heard != Err(Errno::AGAIN)
     }
 
-    /// Asks whether the channels of the process, which has ended, are off the GPU. `told` gets its number, and the answer if there is one.
-    pub fn ask_whether_off(self, told: impl FnOnce(u32, Option<bool>) + Send + 'static) {
-        self.say_aside(Question::IsOff, told);
+    /// Asks whether the channels of these processes of a pack, which have ended, are off the GPU. `told` gets the number of each, and the
+    /// answer if there is one. Where it is no, that is so for all: the others are not asked for.
+    pub fn ask_whether_off(members: Vec<Self>, told: impl Fn(u32, Option<bool>) + Send + 'static) {
+        aside(move || {
+            let mut is_off = Some(true);
+            for member in members {
+                if is_off == Some(true) {
+                    is_off = member.say(&Question::IsOff(member.process));
+                }
+                told(member.process, is_off);
+            }
+        });
     }
 
-    /// Tells the supervisor that the kernels of the process, which has ended, have had time to end.
-    pub fn let_go(self) {
-        self.say_aside(Question::LetGo, |_, _| {});
-    }
-
-    /// Nobody waits for what it says of the process.
-    fn say_aside(
-        self,
-        question: fn(u32) -> Question,
-        told: impl FnOnce(u32, Option<bool>) + Send + 'static,
-    ) {
-        let say = move || told(self.process, self.say(&question(self.process)));
-        if let Err(error) = thread::Builder::new().spawn(say) {
-            warn!("{error}");
-        }
+    /// Tells the supervisor that the kernels of these processes, which have ended, have had time to end.
+    pub fn let_go(members: Vec<Self>) {
+        aside(move || {
+            let mut all = members.iter();
+            // One that does not answer counts by itself.
+            all.all(|it| it.say(&Question::LetGo(it.process)).is_some());
+        });
     }
 
     /// Whether it is so everywhere; `None` if one does not answer.
@@ -351,6 +360,13 @@ impl PackMember {
             }
         }
         is_so
+    }
+}
+
+/// Nobody waits for what is done here.
+fn aside(act: impl FnOnce() + Send + 'static) {
+    if let Err(error) = thread::Builder::new().spawn(act) {
+        warn!("{error}");
     }
 }
 

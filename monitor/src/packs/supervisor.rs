@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
 use crate::jobs::log;
+use crate::jobs::owner::user_of;
+use crate::jobs::patience::within;
 
 use super::device::Device;
 use super::kept::{Kept, Left, Room};
@@ -34,7 +36,7 @@ use super::question::{Answer, Question, SOCKET, answer, receive};
 /// NVIDIA's program that starts a server for the first client.
 const CONTROL_PROGRAM: &str = "nvidia-cuda-mps-control";
 /// Its socket, which is there when it is ready.
-const CONTROL_SOCKET: &str = "control";
+pub(super) const CONTROL_SOCKET: &str = "control";
 /// How often is looked who has the driver's file no more, though it lives.
 const ROUND: Timespec = Timespec {
     tv_sec: 1,
@@ -44,6 +46,8 @@ const ROUND: Timespec = Timespec {
 const COMING: Duration = Duration::from_secs(60);
 /// How long who asks may take to say it.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long it may take to have a process's files. It takes less than a millisecond where nobody is in the way.
+const TAKING: Duration = Duration::from_secs(1);
 /// How long the server may take to end when it is told to.
 const ENDING: Duration = Duration::from_secs(2);
 /// How long clients may take to end after a fault.
@@ -349,14 +353,17 @@ impl Supervisor {
                 return Answer::NoFiles;
             }
         };
-        match softmig_rm::files_of(process.as_fd(), number) {
-            Ok(files) if files.is_complete() => {
+        let files = move || Ok((softmig_rm::files_of(process.as_fd(), number)?, process));
+        match within(TAKING, user_of(number), number, files) {
+            Some(Ok((files, process))) if files.is_complete() => {
                 self.coming.remove(&number);
                 self.kept.keep((number, process), job.zip(charge), files);
                 Answer::Yes
             }
-            Ok(_) => Answer::NoFiles,
-            Err(error) => {
+            // It is executing another program, and its user keeps who looks at it.
+            Some(Ok(_)) | None => Answer::NoFiles,
+            Some(Err(error)) => {
+                let error: io::Error = error;
                 debug!("the files of process {number}: {error}");
                 Answer::NoFiles
             }

@@ -118,6 +118,8 @@ fn a_pack_has_one_server_which_its_user_alone_reaches() {
     assert_eq!(mode(&other), 0o750);
     assert_eq!(mode(other.parent().unwrap()), 0o711);
     assert_eq!(mode(&other.join("supervisor")), 0o600);
+    // Nobody else, also by a descriptor that is left from before.
+    assert_eq!(mode(&other.join("control")), 0o660);
     // Its jobs go on: so does it.
     packs.round(|its| Ok((*its == key(PACK)).then_some(2001).into_iter().collect()));
     assert_eq!(enter(&packs, GONE + 4).as_deref(), Ok("uid-2001-1"));
@@ -134,10 +136,10 @@ fn a_pack_has_one_server_which_its_user_alone_reaches() {
 fn the_next_daemon_goes_on_with_the_servers_that_are_there() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let first = packs(folder.path(), SERVER);
-    assert_eq!(enter(&first, 1).as_deref(), Ok("uid-2001-1"));
+    assert_eq!(enter(&first, GONE + 1).as_deref(), Ok("uid-2001-1"));
     let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
     let next = Packs::new(&node, "/nonexistent");
-    assert_eq!(enter(&next, 2).as_deref(), Ok("uid-2001-1"));
+    assert_eq!(enter(&next, GONE + 2).as_deref(), Ok("uid-2001-1"));
 }
 
 #[test]

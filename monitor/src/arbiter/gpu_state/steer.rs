@@ -12,6 +12,7 @@ use crate::arbiter::leftovers::Word;
 use crate::arbiter::session::Session;
 use crate::arbiter::steering::{SeatState, Unseated};
 use crate::arbiter::switch_log::Stays;
+use crate::packs::PackMember;
 use crate::schedule::gangs::Phase;
 use crate::schedule::interruptions::Found;
 use crate::schedule::{Job, Nanos, SeatId};
@@ -36,14 +37,14 @@ impl GpuState {
         };
         let is_held = |tenant| self.is_steered && !self.steering.is_on(tenant);
         let words = self.leftovers.count(at, stays, tenant, is_held);
-        for (member, word) in words {
+        for (word, members) in words {
             let answers = self.leftovers.answers();
             match word {
-                Word::IsOff => member.ask_whether_off(move |process, is_off| {
+                Word::IsOff => PackMember::ask_whether_off(members, move |process, is_off| {
                     // The GPU's arbiter may have ended.
                     let _ = answers.send((process, is_off));
                 }),
-                Word::LetGo => member.let_go(),
+                Word::LetGo => PackMember::let_go(members),
             }
         }
     }

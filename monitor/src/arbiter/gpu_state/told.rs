@@ -48,9 +48,11 @@ impl GpuState {
     }
 
     /// The jobs that have more than their share for long, and their processes that cannot be held: of a pack's, each with its own job.
+    /// In a pack of several users that is nobody's: the log names one client for all, which may be another user's.
     fn excess(&self) -> BTreeMap<Job, BTreeSet<u32>> {
         let mut jobs: BTreeMap<Job, BTreeSet<u32>> = BTreeMap::new();
-        for (tenant, processes) in self.steering.excess() {
+        let excess = self.steering.excess().into_iter();
+        for (tenant, processes) in excess.filter(|(tenant, _)| !self.tenancy.is_shared(*tenant)) {
             if processes.is_empty() {
                 jobs.entry(tenant).or_default();
             }

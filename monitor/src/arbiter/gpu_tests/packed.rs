@@ -401,3 +401,35 @@ fn nobody_of_a_pack_is_blamed_for_a_client_without_a_seat() {
         gpu.end();
     }
 }
+
+#[test]
+fn nobody_of_several_users_is_told_to_have_too_much() {
+    // The client that the log names is held, and another one's channel runs on.
+    let excess_in = |pack: PackId, lasts: &dyn Fn(&Gpu) -> bool| {
+        let folder = tempfile::tempdir().unwrap();
+        let (gpu, _device) = gpu(folder.path(), [(pid(1), &[1, 9]), (pid(2), &[2])]);
+        let all = [(1, 1, Some(pack)), (2, 3, None)];
+        let all = all.map(|(number, count, pack)| {
+            Client::start(&gpu, number, quarters(number, count, Mode::HARD, pack))
+        });
+        wait_until("they are steered", || all.iter().all(|it| is_free(&it.sat)));
+        while lasts(&gpu) {
+            thread::sleep(Duration::from_millis(100));
+        }
+        let excess = gpu.account().excess;
+        gpu.end();
+        excess
+    };
+    thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let of_one = scope.spawn(move || {
+            let excess = excess_in(PACK, &|gpu| gpu.account().excess.is_empty());
+            tell.send(()).unwrap();
+            excess
+        });
+        let of_several = excess_in(PackId::Account(7), &|_| told.try_recv().is_err());
+        assert!(of_several.is_empty(), "{of_several:?}");
+        let of_one = of_one.join().unwrap();
+        assert_eq!(of_one, [(Job(1), [pid(1)].into())].into());
+    });
+}
