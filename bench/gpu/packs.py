@@ -123,7 +123,6 @@ class Packs:
                 if subject == "pack" and clients() < len(names):
                     logs = [one.job.log() for one in started]
                     raise RuntimeError(f"{clients()} of {len(names)} programs are in the pack: {self.node.said()} {logs}")
-                found[f"{subject}, sum"] = round(sum(one["pace"] for one in found[subject]), 4)
         return found
 
     def has_jobs(self, subject, at_end, packed=None):
@@ -176,8 +175,7 @@ class Packs:
         """A program that waits for each kernel of 20 us: in a slice, as a pack's only client, and under MPS alone."""
         self.alone(["sync20us"])
         of = self.subjects(["sync20us"], SUBJECTS[1:])
-        gpu = self.found["machine"]["gpu"].split(",")[0]
-        self.keep("launch", {subject: of[subject][0]["pace"] for subject in SUBJECTS[1:]} | {"machine": gpu, "revision": self.options.revision})
+        self.keep("launch", {subject: of[subject][0]["pace"] for subject in SUBJECTS[1:]})
 
     def mortal(self):
         """The program of research/packs_facts.py that ends as it is told."""
@@ -225,6 +223,7 @@ class Packs:
         """A program with most of its job's memory is killed in a kernel, and the next one of the job wants as much: when it has it."""
         from node import PACKED
         self.node.set_policy(PACKED)
+        self.mortal()
         found = {}
         for mode in ("soft", "hard"):
             with contextlib.ExitStack() as at_end:
@@ -443,18 +442,17 @@ def write_page(folder):
     for title, one in found.get("account", {}).items():
         lines += table(f"A pack of an account: {title}{of('account')}", one)
     if "launch" in found:
-        other = found["launch"]
-        where = f" ({other['machine']}, softmig of {other['revision']})"
-        lines += ["", f"## A program that waits for each kernel of 20 us{where}", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
-        lines.append(f"| {other['mps']} | {other['slices']} | {other['pack']} |")
+        lines += ["", f"## A program that waits for each kernel of 20 us{of('launch')}", "", "| under MPS alone | in a slice of the whole GPU | the same, as a pack's only client |", "| --- | --- | --- |"]
+        lines.append("| {mps} | {slices} | {pack} |".format(**found["launch"]))
     for name in sorted(name for name in found if name.startswith("deaths")):
         lines += ["", f"## Clients that end with work queued{of(name)}", "", "Each GPU has packs of two users, and in each are two others that wait for each kernel of 20 us. Where two numbers stand together, they are the median and the most of all rounds.", ""]
-        lines += ["| how | clients that ended | rounds | those in which one of the others ended, or stood still at the end | no kernel of one of them ended for, s | something was kept of those that ended for, s |", "| --- | --- | --- | --- | --- | --- |"]
+        lines += ["| how | clients that ended | rounds | those in which one of the others ended | those in which one stood still at the end | no kernel of one of them ended for, s | something was kept of those that ended for, s |", "| --- | --- | --- | --- | --- | --- | --- |"]
         for how, rounds in found[name].items():
             # In some all were outside the pack.
             rounds = [one for one in rounds if one["deaths"]]
+            ended = [one for one in rounds if "ended" in str(one["others"])]
             still, kept = (sorted(round[what] for round in rounds) for what in ("stood still for s", "kept for s"))
-            lines.append(f"| {how} | {sum(one['deaths'] for one in rounds)} | {len(rounds)} | {sum(len(one['others']) for one in rounds)} | {still[len(still) // 2]}, {still[-1]} | {kept[len(kept) // 2]}, {kept[-1]} |")
+            lines.append(f"| {how} | {sum(one['deaths'] for one in rounds)} | {len(rounds)} | {len(ended)} | {sum(bool(one['others']) for one in rounds) - len(ended)} | {still[len(still) // 2]}, {still[-1]} | {kept[len(kept) // 2]}, {kept[-1]} |")
     if "starts" in found:
         lines += ["", f"## Programs that start together{of('starts')}", "", "Seconds from the start of the first until all have memory and have launched a kernel.", ""]
         lines += ["| programs | " + " | ".join(SUBJECTS) + " |", "| --- |" + " --- |" * len(SUBJECTS)]
@@ -462,7 +460,7 @@ def write_page(folder):
     if "again" in found:
         took = "; ".join(f"{mode} {', '.join(str(one['seconds']) for one in several)}" for mode, several in found["again"].items())
         lines += ["", f"## A program is killed in a kernel, and the next one of its job wants nine tenths of the job's memory{of('again')}", ""]
-        lines.append(f"Both kernels take 0.5 s, and a program of the pack, which has a quarter, has work beside them. Seconds from the start of a program until it had its memory, six times, of which the first had nobody before it: {took}.")
+        lines.append(f"Both kernels take 0.5 s, and a program of the pack has work beside them. A hard pack has a quarter of the time. Seconds from the start of a program until it had its memory, six times, of which the first had nobody before it: {took}.")
     if "faults" in found:
         fault = found["faults"]
         news = ", ".join(f"{one['seconds']} s" for one in fault["new ones"])

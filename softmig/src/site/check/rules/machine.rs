@@ -190,7 +190,7 @@ fn packs(policy: &Policy, machine: &Machine, found: &mut Vec<Finding>) {
     found.push(Finding::new(
         Code::PackProgram,
         format!("[gpu.{}]", packed.name()),
-        "it has pack, and nvidia-cuda-mps-control is not in /usr/bin: slices have the GPU in turns",
+        "it has pack, and nvidia-cuda-mps-control is not where services look for programs, such as /usr/bin: slices have the GPU in turns",
         "install the package of NVIDIA's driver that has it, or omit pack",
     ));
 }
