@@ -9,7 +9,7 @@
 //! those that ended begins when those of all have been.
 
 use crate::jobs::owner::user_of;
-use crate::jobs::patience::within_a_moment;
+use crate::jobs::patience::within;
 use softmig_rm::{Files, has_control};
 
 use std::fs::File;
@@ -30,6 +30,10 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// To close the file of control of a client without work takes some 20 ms, and longer where the driver is busy. It takes 2 s if the client
 /// has work and its channels are not disabled.
 const WITH_WORK: Duration = Duration::from_secs(1);
+
+/// How long a look at a client's files may take. It takes less than a millisecond where nobody is in the way, and a user who kept one
+/// waiting has no new clients for 10 s: a busy node alone is not to do that.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A thread that closes files calls nothing deep.
 const STACK: usize = 64 << 10;
@@ -182,7 +186,7 @@ impl Kept {
             let control: Vec<i32> = control.map(|(descriptor, _)| *descriptor).collect();
             let has = move || control.into_iter().any(|it| has_control(number, it));
             // Its user may keep who looks at it.
-            within_a_moment(user_of(number), number, has).unwrap_or(true)
+            within(PATIENCE, user_of(number), number, has).unwrap_or(true)
         };
         let uses: Vec<bool> = self.clients.iter().map(uses).collect();
         self.let_go(uses.into_iter().map(|uses| !uses), disable);

@@ -30,7 +30,7 @@ use crate::jobs::owner::user_of;
 use crate::jobs::patience::within;
 
 use super::device::Device;
-use super::kept::{Kept, Left, Room};
+use super::kept::{self, Kept, Left, Room};
 use super::question::{Answer, Question, SOCKET, answer, receive};
 
 /// NVIDIA's program that starts a server for the first client.
@@ -46,8 +46,6 @@ const ROUND: Timespec = Timespec {
 const COMING: Duration = Duration::from_secs(60);
 /// How long who asks may take to say it.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long it may take to have a process's files. It takes less than a millisecond where nobody is in the way.
-const TAKING: Duration = Duration::from_secs(1);
 /// How long the server may take to end when it is told to.
 const ENDING: Duration = Duration::from_secs(2);
 /// How long clients may take to end after a fault.
@@ -354,7 +352,7 @@ impl Supervisor {
             }
         };
         let files = move || Ok((softmig_rm::files_of(process.as_fd(), number)?, process));
-        match within(TAKING, user_of(number), number, files) {
+        match within(kept::PATIENCE, user_of(number), number, files) {
             Some(Ok((files, process))) if files.is_complete() => {
                 self.coming.remove(&number);
                 self.kept.keep((number, process), job.zip(charge), files);

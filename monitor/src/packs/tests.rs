@@ -3,7 +3,8 @@
 use super::*;
 use rustix::io::Errno;
 use softmig_node::node::Node;
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,9 @@ impl Deref for Site {
 impl Drop for Site {
     fn drop(&mut self) {
         let end = Instant::now() + Duration::from_secs(20);
-        let is_any = || fs::read_dir(&self.gpu).is_ok_and(|mut all| all.next().is_some());
+        // A fault leaves a file.
+        let is_server = |it: io::Result<DirEntry>| it.is_ok_and(|it| it.path().is_dir());
+        let is_any = || fs::read_dir(&self.gpu).is_ok_and(|mut all| all.any(is_server));
         while is_any() && Instant::now() < end {
             self.packs.round(|_| Ok([].into()));
             thread::sleep(Duration::from_millis(20));
