@@ -34,7 +34,7 @@ const PLACE_MS: u64 = 22_000;
 const RESTART_MS: u64 = 2000;
 /// The time for which it is asked to see to this process's end. Where many others end meanwhile, the driver keeps the pack's supervisor,
 /// and a user who kept it waiting is left alone for 10 s.
-const KEEP_MS: u64 = 15_000;
+const KEEP_MS: u64 = 30_000;
 /// The longest that a thread waits for another that initializes CUDA. With many GPUs or programs that takes seconds, beside all of the
 /// above.
 const LONGEST_MS: u64 = 120_000;

@@ -307,8 +307,8 @@ impl Slot {
             }
             let age = now.saturating_sub(seen);
             let settling = match is_gone {
-                // However long that is.
-                _ if is_kept && is_outermost => u64::MAX,
+                // However long that is, unless it may be for the program that the process has become.
+                _ if is_kept && is_outermost && !self.lives(file, slot, process) => u64::MAX,
                 _ if is_kept => SETTLING_KEPT,
                 true => SETTLING_GONE,
                 false => SETTLING,
@@ -342,6 +342,12 @@ impl Slot {
         reaped
     }
 
+    /// Whether another slot is that of a living process with this name.
+    fn lives(&self, file: &File, slot: usize, process: u64) -> bool {
+        let others = (0..SLOTS).filter(|it| *it != slot && self.ledger.process(*it) == process);
+        others.map(lock_offset).any(|lock| file.is_locked(lock))
+    }
+
     fn holds_any(&self, slot: usize) -> bool {
         self.ledger.gpus().any(|gpu| gpu.held_by(slot) > 0)
     }
@@ -355,14 +361,17 @@ const SETTLING: u64 = 1000;
 /// already, and 16 ms later in all deaths that were watched.
 const SETTLING_GONE: u64 = 50;
 
-/// The same of one of another PID namespace, whose files its pack's supervisor may have open: mostly no longer than this
-/// (monitor/src/packs/kept.rs).
+/// The same of one whose files its pack's supervisor may have open, where it is not known for whom it has some: mostly no longer than
+/// this (monitor/src/packs/kept.rs).
 const SETTLING_KEPT: u64 = 21_000;
+
+/// For so long it is waited for: for 20 s, and for the ends before it, each of which may keep the driver for 2 s.
+const LONGEST_KEPT: u64 = 30_000;
 
 /// How many milliseconds the memory and the slots of dead processes are waited for.
 pub(super) fn longest_wait() -> u64 {
     match gate::is_packed() {
-        true => SETTLING_KEPT.saturating_add(SETTLING),
+        true => LONGEST_KEPT,
         false => SETTLING.saturating_mul(2),
     }
 }

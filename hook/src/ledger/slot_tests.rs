@@ -119,6 +119,16 @@ fn memory_of_a_process_that_is_gone_is_soon_free() {
             os::nap(10_000_000);
         }
     }
+    // Its number may be that of the program that it became.
+    let keeper = keep();
+    own.ledger.set_process(2, gone);
+    let slot = open(&path).unwrap();
+    assert_eq!(slot.lock_byte(lock_offset(2)), Ok(true));
+    assert_eq!(look(), (true, [1, 0, 0, 0]));
+    let long_ago = os::milliseconds() - SETTLING_KEPT;
+    dead[1].since.store(long_ago, Ordering::Relaxed);
+    assert_eq!(look(), (false, [0; 4]));
+    drop((keeper, slot));
     // The number of one of another namespace is not known, and another's files may be open for long.
     let _keeper = keep();
     own.ledger.set_process(1, gone ^ 1 << 32);

@@ -12,6 +12,7 @@ use crate::jobs::owner::user_of;
 use crate::jobs::patience::within;
 use softmig_rm::{Files, has_control};
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
@@ -31,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// has work and its channels are not disabled.
 const WITH_WORK: Duration = Duration::from_secs(1);
 
-/// How long a look at a client's files may take. It takes less than a millisecond where nobody is in the way, and a user who kept one
+/// How long a look at the files of a user's clients may take. It takes less than a millisecond where nobody is in the way, and a user who kept one
 /// waiting has no new clients for 10 s: a busy node alone is not to do that.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -180,16 +181,32 @@ impl Kept {
 
     /// The same for those that have closed the driver's file themselves, or became another program.
     pub(super) fn let_those_go_without_a_use(&mut self, disable: impl FnOnce(&[Left<'_>])) {
-        let uses = |client: &Client| {
-            let number = client.number;
+        let mut by_user: BTreeMap<u32, Vec<(u32, Vec<i32>)>> = BTreeMap::new();
+        for client in &self.clients {
             let control = client.files.control.iter();
-            let control: Vec<i32> = control.map(|(descriptor, _)| *descriptor).collect();
-            let has = move || control.into_iter().any(|it| has_control(number, it));
-            // Its user may keep who looks at it.
-            within(PATIENCE, user_of(number), number, has).unwrap_or(true)
-        };
-        let uses: Vec<bool> = self.clients.iter().map(uses).collect();
-        self.let_go(uses.into_iter().map(|uses| !uses), disable);
+            let control = control.map(|(descriptor, _)| *descriptor).collect();
+            let its = by_user.entry(user_of(client.number)).or_default();
+            its.push((client.number, control));
+        }
+        let mut without: BTreeSet<u32> = BTreeSet::new();
+        for (user, mut clients) in by_user {
+            let first = clients.first().map_or(0, |(number, _)| *number);
+            let look = move || {
+                clients.retain(|(number, control)| {
+                    !control.iter().any(|it| has_control(*number, *it))
+                });
+                clients
+            };
+            // A user may keep who looks.
+            let found = within(PATIENCE, user, first, look).unwrap_or_default();
+            without.extend(found.into_iter().map(|(number, _)| number));
+        }
+        let all: Vec<bool> = self
+            .clients
+            .iter()
+            .map(|it| without.contains(&it.number))
+            .collect();
+        self.let_go(all.into_iter(), disable);
     }
 
     /// The same for the program that a process was before it became the one that it is.

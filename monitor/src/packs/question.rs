@@ -65,7 +65,7 @@ pub(super) fn ask(
     let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
     let patience = match question {
-        Question::Channels(..) => PATIENCE_BY_THE_WAY,
+        Question::Channels(..) | Question::LetGo(_) => PATIENCE_BY_THE_WAY,
         _ => PATIENCE,
     };
     set_patience(&socket, patience)?;

@@ -15,7 +15,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -195,7 +196,11 @@ impl Packs {
     fn end_old(&self, key: &Key, users: impl Fn(&Key) -> Result<BTreeSet<u32>, Errno>) {
         let lock = self.lock_of(key);
         // While a server starts, or does not answer, other packs do not wait for it.
-        let Ok(_held) = lock.try_lock() else { return };
+        let _held = match lock.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         let mut generations = self.generations(key);
         match users(key) {
             Ok(users) if users.is_empty() => drop(self.starting().remove(key)),
@@ -321,26 +326,35 @@ impl PackMember {
         heard != Err(Errno::AGAIN)
     }
 
-    /// Asks whether the channels of these processes of a pack, which have ended, are off the GPU. `told` gets the number of each, and the
-    /// answer if there is one. Where it is no, that is so for all: the others are not asked for.
-    pub fn ask_whether_off(members: Vec<Self>, told: impl Fn(u32, Option<bool>) + Send + 'static) {
-        aside(move || {
+    /// Asks whether the channels of these processes of a pack, which have ended, are off the GPU. Sends the number of each, and the answer
+    /// if there is one. Where it is no, that is so for all: the others are not asked for.
+    pub fn ask_whether_off(members: Vec<Self>, answers: Sender<(u32, Option<bool>)>) {
+        let silent: Vec<_> = members.iter().map(|it| (it.process, None)).collect();
+        let of_silent = answers.clone();
+        // Each time the GPU's arbiter may have ended.
+        let can_ask = aside(move || {
             let mut is_off = Some(true);
             for member in members {
                 if is_off == Some(true) {
                     is_off = member.say(&Question::IsOff(member.process));
                 }
-                told(member.process, is_off);
+                let _ = answers.send((member.process, is_off));
             }
         });
+        if !can_ask {
+            for answer in silent {
+                let _ = of_silent.send(answer);
+            }
+        }
     }
 
     /// Tells the supervisor that the kernels of these processes, which have ended, have had time to end.
     pub fn let_go(members: Vec<Self>) {
+        // Whoever does not hear of it counts by itself.
         aside(move || {
-            let mut all = members.iter();
-            // One that does not answer counts by itself.
-            all.all(|it| it.say(&Question::LetGo(it.process)).is_some());
+            for member in members {
+                let _ = member.say(&Question::LetGo(member.process));
+            }
         });
     }
 
@@ -363,11 +377,10 @@ impl PackMember {
     }
 }
 
-/// Nobody waits for what is done here.
-fn aside(act: impl FnOnce() + Send + 'static) {
-    if let Err(error) = thread::Builder::new().spawn(act) {
-        warn!("{error}");
-    }
+/// Does what nobody waits for, if there can be a thread for it.
+fn aside(act: impl FnOnce() + Send + 'static) -> bool {
+    let begun = thread::Builder::new().spawn(act);
+    begun.inspect_err(|error| warn!("{error}")).is_ok()
 }
 
 fn locked(lock: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {

@@ -38,12 +38,8 @@ impl GpuState {
         let is_held = |tenant| self.is_steered && !self.steering.is_on(tenant);
         let words = self.leftovers.count(at, stays, tenant, is_held);
         for (word, members) in words {
-            let answers = self.leftovers.answers();
             match word {
-                Word::IsOff => PackMember::ask_whether_off(members, move |process, is_off| {
-                    // The GPU's arbiter may have ended.
-                    let _ = answers.send((process, is_off));
-                }),
+                Word::IsOff => PackMember::ask_whether_off(members, self.leftovers.answers()),
                 Word::LetGo => PackMember::let_go(members),
             }
         }
