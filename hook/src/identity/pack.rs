@@ -35,6 +35,8 @@ const RESTART_MS: u64 = 2000;
 /// The time for which it is asked to see to this process's end. Where many others end meanwhile, the driver keeps the pack's supervisor,
 /// and a user who kept it waiting is left alone for 10 s.
 const KEEP_MS: u64 = 30_000;
+/// The same where it says that this process has not what is to be kept.
+const NO_FILES_MS: u64 = 2000;
 /// The longest that a thread waits for another that initializes CUDA. With many GPUs or programs that takes seconds, beside all of the
 /// above.
 const LONGEST_MS: u64 = 120_000;
@@ -113,7 +115,11 @@ impl Pack {
     /// Asks the monitor to see to the end of a process that is in the pack. If it does not, that process gets no GPU.
     pub(crate) fn keep(&self, result: CUresult) -> CUresult {
         let ask = || monitor::ask(&KEEP, &mut [0; ANSWER]).map(drop);
-        self.keep_by(result, || monitor::insist(ask, |_| KEEP_MS))
+        let patience = |error| match error {
+            Error(libc::ENODEV) => NO_FILES_MS,
+            _ => KEEP_MS,
+        };
+        self.keep_by(result, || monitor::insist(ask, patience))
     }
 
     fn keep_by(&self, result: CUresult, ask: impl FnOnce() -> Result<(), Error>) -> CUresult {

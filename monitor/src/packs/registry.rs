@@ -140,7 +140,7 @@ impl Packs {
     /// Keeps the files of a process of this job, by that of its pack's servers which it has entered.
     ///
     /// # Errors
-    /// `NODEV` if it has entered none, or has no such files; `AGAIN` if a supervisor does not answer.
+    /// `NODEV` if it has entered none, or has no such files; `AGAIN` if a supervisor does not answer, or is kept from looking.
     pub fn keep(
         &self,
         key: &Key,
@@ -155,7 +155,7 @@ impl Packs {
     /// `silent` hears of each that does not answer.
     ///
     /// # Errors
-    /// `NODEV` if none has it; `AGAIN` if one does not answer, and no other has it.
+    /// `NODEV` if none has it; `AGAIN` if one is to be asked again, and no other has it.
     fn ask_each(
         &self,
         key: &Key,
@@ -168,6 +168,7 @@ impl Packs {
             let folder = self.generation(key, number);
             match ask(&folder, question.clone(), process) {
                 Ok(Answer::Yes) => return Ok(()),
+                Ok(Answer::Soon) => answer = Err(Errno::AGAIN),
                 Err(error) if !is_gone(&error) => {
                     silent(&folder, error);
                     answer = Err(Errno::AGAIN);

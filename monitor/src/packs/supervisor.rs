@@ -348,23 +348,26 @@ impl Supervisor {
             Ok(charge) => charge,
             Err(error) => {
                 debug!("the ledger of process {number}'s job: {error}");
-                return Answer::NoFiles;
+                return Answer::Soon;
             }
         };
-        let files = move || Ok((softmig_rm::files_of(process.as_fd(), number)?, process));
+        let files = move || -> io::Result<_> {
+            let files = softmig_rm::files_of(process.as_fd(), number)?;
+            Ok((files, process))
+        };
         match within(kept::PATIENCE, user_of(number), number, files) {
             Some(Ok((files, process))) if files.is_complete() => {
                 self.coming.remove(&number);
                 self.kept.keep((number, process), job.zip(charge), files);
                 Answer::Yes
             }
-            // It is executing another program, and its user keeps who looks at it.
-            Some(Ok(_)) | None => Answer::NoFiles,
+            Some(Ok(_)) => Answer::NoFiles,
             Some(Err(error)) => {
-                let error: io::Error = error;
                 debug!("the files of process {number}: {error}");
                 Answer::NoFiles
             }
+            // Its user keeps who looks at it, or did a moment ago: a process that executes another program can.
+            None => Answer::Soon,
         }
     }
 }
