@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{FileType, fstat, major, minor};
 
-use crate::call::{Control, Error, Handle, control, file_of};
+use crate::call::{Control, Error, ErrorKind, Handle, control, file_of};
 
 /// A channel group of another process, as that process names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,9 +47,15 @@ pub fn time_slice(process: BorrowedFd<'_>, number: u32, group: Group) -> Result<
 }
 
 /// Whether a client of the driver's was made by this open file of control, as the answer for one of its groups proves.
-#[must_use]
-pub fn is_made_by(file: impl AsFd, client: Handle, group: Handle) -> bool {
-    control(file, client, group, &mut GetTimeSlice(0)).is_ok()
+///
+/// # Errors
+/// The driver cannot say it just now.
+pub fn is_made_by(file: impl AsFd, client: Handle, group: Handle) -> Result<bool, Error> {
+    match control(file, client, group, &mut GetTimeSlice(0)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::Passing => Err(error),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Tells a group of another process something, by that process's own file.
