@@ -8,7 +8,6 @@
 //! has taken these channels away, which it does while the file of control is closed. So that file is closed at once, and the time of
 //! those that ended begins when those of all have been.
 
-use crate::jobs::owner::user_of;
 use crate::jobs::patience::within;
 use softmig_rm::{Files, has_control};
 
@@ -77,6 +76,8 @@ struct Ended {
 #[derive(Debug)]
 struct Client {
     number: u32,
+    /// Its user when it came.
+    user: u32,
     process: OwnedFd,
     /// Its job, which is charged for what the process had as long as the file is open. A measurement's has none.
     charged: Option<(u32, File)>,
@@ -116,15 +117,16 @@ impl Kept {
         self.clients.iter().any(|it| it.number == number)
     }
 
-    /// Keeps the files of a process of this job, and the job charged for it.
+    /// Keeps the files of a user's process of this job, and the job charged for it.
     pub(super) fn keep(
         &mut self,
-        (number, process): (u32, OwnedFd),
+        (number, user, process): (u32, u32, OwnedFd),
         charged: Option<(u32, File)>,
         files: Files,
     ) {
         self.clients.push(Client {
             number,
+            user,
             process,
             charged,
             files,
@@ -185,7 +187,7 @@ impl Kept {
         for client in &self.clients {
             let control = client.files.control.iter();
             let control = control.map(|(descriptor, _)| *descriptor).collect();
-            let its = by_user.entry(user_of(client.number)).or_default();
+            let its = by_user.entry(client.user).or_default();
             its.push((client.number, control));
         }
         let mut without: BTreeSet<u32> = BTreeSet::new();
@@ -334,7 +336,7 @@ mod tests {
         let mut kept = Kept::default();
         let (mut child, file) = process();
         let (files, charge, [mut control, mut unified, mut charged]) = files();
-        kept.keep((child.id(), file), Some((7, charge)), files);
+        kept.keep((child.id(), 0, file), Some((7, charge)), files);
         assert!(kept.has(child.id()) && kept.count() == 1);
         let channel = |handle| (7, 70, handle);
         assert!(kept.note_channels(child.id(), vec![channel(1), channel(2)]));
@@ -379,7 +381,7 @@ mod tests {
         for number in 1..=count {
             let (files, charge, [_, unified, charged]) = files();
             let process = files.unified[0].try_clone().unwrap();
-            kept.keep((number, process), Some((7, charge)), files);
+            kept.keep((number, 0, process), Some((7, charge)), files);
             assert!(kept.note_channels(number, vec![(7, 70, number)]));
             ends.extend([unified, charged]);
         }
@@ -441,7 +443,7 @@ mod tests {
         let mut kept = Kept::default();
         let (mut child, file) = process();
         let (files, charge, [mut control, ..]) = files();
-        kept.keep((child.id(), file), Some((7, charge)), files);
+        kept.keep((child.id(), 0, file), Some((7, charge)), files);
         // It has no file of the driver's by that descriptor.
         kept.let_those_go_without_a_use(|_| panic!("its channels are not known"));
         wait_for(&mut control);
@@ -456,7 +458,7 @@ mod tests {
         for number in [1, 2] {
             let (files, charge, [control, ..]) = files();
             let process = files.unified[0].try_clone().unwrap();
-            kept.keep((number, process), Some((7, charge)), files);
+            kept.keep((number, 0, process), Some((7, charge)), files);
             ends.push(control);
         }
         kept.let_former_go(3, |_| panic!("it was none"));
@@ -470,7 +472,7 @@ mod tests {
         let mut kept = Kept::default();
         let (files, charge, [_, mut unified, _]) = files();
         let process = files.unified[0].try_clone().unwrap();
-        kept.keep((1, process), Some((7, charge)), files);
+        kept.keep((1, 0, process), Some((7, charge)), files);
         let begun = Instant::now();
         kept.let_go([true].into_iter(), |_| panic!("its channels are not known"));
         wait_for(&mut unified);

@@ -147,36 +147,53 @@ impl Packs {
         (process, file): (u32, BorrowedFd<'_>),
         job: u32,
     ) -> Result<(), Errno> {
-        let silent = |folder: &Path, error| warn!("{}: {error}", folder.display());
-        self.ask_each(key, &Question::Keep(process, job), Some(file), silent)
+        self.ask_who_has_it(key, &Question::Keep(process, job), Some(file))
     }
 
-    /// Asks the supervisors of a pack of one of their clients, until the one that has it says yes: an earlier one may be kept from answering.
-    /// `silent` hears of each that does not answer.
+    /// Asks the supervisors of a pack of one of their clients, until the one that has it says yes.
     ///
     /// # Errors
     /// `NODEV` if none has it; `AGAIN` if one is to be asked again, and no other has it.
-    fn ask_each(
+    fn ask_who_has_it(
         &self,
         key: &Key,
         question: &Question,
         process: Option<BorrowedFd<'_>>,
-        silent: impl Fn(&Path, io::Error),
     ) -> Result<(), Errno> {
-        let mut answer = Err(Errno::NODEV);
-        for number in self.generations(key).into_iter().rev() {
-            let folder = self.generation(key, number);
-            match ask(&folder, question.clone(), process) {
-                Ok(Answer::Yes) => return Ok(()),
-                Ok(Answer::Soon) => answer = Err(Errno::AGAIN),
-                Err(error) if !is_gone(&error) => {
-                    silent(&folder, error);
-                    answer = Err(Errno::AGAIN);
-                }
-                _ => {}
+        let mut has = Err(Errno::NODEV);
+        for answer in self.answers(key, question, process) {
+            match answer {
+                Some(Answer::Yes) => return Ok(()),
+                Some(Answer::Soon) | None => has = Err(Errno::AGAIN),
+                Some(_) => {}
             }
         }
-        answer
+        has
+    }
+
+    /// What a pack's supervisors answer, that of the newest server first; `None` of one that does not. They are asked one by one: a process
+    /// may be of an earlier server, whose clients have not all ended.
+    fn answers(
+        &self,
+        key: &Key,
+        question: &Question,
+        process: Option<BorrowedFd<'_>>,
+    ) -> impl Iterator<Item = Option<Answer>> {
+        let numbers = self.generations(key).into_iter().rev();
+        let folders = numbers.map(|number| self.generation(key, number));
+        folders.filter_map(
+            move |folder| match ask(&folder, question.clone(), process) {
+                Ok(answer) => Some(Some(answer)),
+                Err(error) if is_gone(&error) => None,
+                Err(error) => {
+                    // These are told again soon.
+                    if !matches!(question, Question::Channels(..)) {
+                        warn!("{}: {error}", folder.display());
+                    }
+                    Some(None)
+                }
+            },
+        )
     }
 
     /// Ends the servers whose packs have no job any more, and clears away after those that had a fault. `users` are those who have jobs in
@@ -321,9 +338,7 @@ impl PackMember {
         let told = |it: &Channel| (it.client, it.group, it.handle);
         let channels: Vec<_> = channels.iter().map(told).collect();
         let question = Question::Channels(self.process, channels);
-        // It is told again soon.
-        let silent = |_: &Path, _| {};
-        let heard = self.packs.ask_each(&self.key, &question, None, silent);
+        let heard = self.packs.ask_who_has_it(&self.key, &question, None);
         heard != Err(Errno::AGAIN)
     }
 
@@ -361,20 +376,11 @@ impl PackMember {
 
     /// Whether it is so everywhere; `None` if one does not answer.
     fn say(&self, question: &Question) -> Option<bool> {
-        let mut is_so = Some(true);
-        // It may be of an earlier server, whose clients have not all ended.
-        for number in self.packs.generations(&self.key) {
-            let folder = self.packs.generation(&self.key, number);
-            match ask(&folder, question.clone(), None) {
-                Err(error) if !is_gone(&error) => {
-                    warn!("{}: {error}", folder.display());
-                    return None;
-                }
-                Ok(Answer::Soon) => is_so = Some(false),
-                _ => {}
-            }
+        let mut is_so = true;
+        for answer in self.packs.answers(&self.key, question, None) {
+            is_so &= answer? != Answer::Soon;
         }
-        is_so
+        Some(is_so)
     }
 }
 

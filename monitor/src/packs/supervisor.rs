@@ -355,10 +355,12 @@ impl Supervisor {
             let files = softmig_rm::files_of(process.as_fd(), number)?;
             Ok((files, process))
         };
-        match within(kept::PATIENCE, user_of(number), number, files) {
+        let user = user_of(number);
+        match within(kept::PATIENCE, user, number, files) {
             Some(Ok((files, process))) if files.is_complete() => {
                 self.coming.remove(&number);
-                self.kept.keep((number, process), job.zip(charge), files);
+                self.kept
+                    .keep((number, user, process), job.zip(charge), files);
                 Answer::Yes
             }
             Some(Ok(_)) => Answer::NoFiles,
